@@ -31,7 +31,7 @@ from lockstep.properties.running.hold import hold as hold_against
 from lockstep.properties.running.import_path import another_lockstep
 from lockstep.properties.running.options import IMPLEMENTATION, add_options
 from lockstep.properties.running.record import Record
-from lockstep.properties.running.selection import of_kernels, pairs, part, runs
+from lockstep.properties.running.selection import hold_together, of_kernels, pairs, part, runs
 from lockstep.properties.running.summary import summary
 from lockstep.properties.trial import Trial
 from lockstep.worlds import torchrun
@@ -107,12 +107,27 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """A law that an implementation does not claim, or a world cannot have, is not run; the matrix says so."""
-    bench, of_a_user = config.stash[_BENCH], bool(config.getoption("--impl"))
-    kept = part(config.getoption("--shard"), [item for item in items if runs(bench, item, probed=of_a_user)])
+    bench = config.stash[_BENCH]
+    probed = bool(config.getoption("--impl")) and bench.pace is None  # what is not claimed would take half of the time
+    kept = part(config.getoption("--shard"), [item for item in items if runs(bench, item, probed)])
     if len(kept) < len(items):
         chosen = set(map(id, kept))
         config.hook.pytest_deselected(items=[item for item in items if id(item) not in chosen])
         items[:] = kept
+
+
+def pytest_collection_finish(session: pytest.Session) -> None:
+    """What is left when all have chosen is held together."""
+    chosen = [(*item.callspec.params["trial"], law) for item in session.items if (law := _law(item))]  # type: ignore[attr-defined]
+    bench = session.config.stash[_BENCH]
+    if chosen and bench.model is None:
+        hold_together(bench, chosen)
+    if bench.pace is not None:
+        bench.pace.expect((implementation.name, law, world != "sim") for implementation, world, law in chosen)
+
+
+def _law(item: pytest.Item) -> Law | None:
+    return getattr(getattr(item, "function", None), "law", None)
 
 
 @pytest.hookimpl(wrapper=True)
@@ -133,7 +148,7 @@ def trial(request: pytest.FixtureRequest) -> Trial:
 
 
 @pytest.fixture
-def budget(request: pytest.FixtureRequest) -> Budget:
+def budget(request: pytest.FixtureRequest, trial: Trial) -> Budget:
     """The budget of a law. It writes its progress past pytest's capture, so that a log has it at once."""
     config = request.config
     capture = config.pluginmanager.getplugin("capturemanager")
@@ -142,7 +157,9 @@ def budget(request: pytest.FixtureRequest) -> Budget:
         with capture.global_and_fixture_disabled():
             print(f"\n{line}", file=sys.stderr, flush=True)
 
-    return Budget(config.getoption(SEED), config.stash[_RECORD], say, len(config.stash[_BENCH].names))
+    bench = config.stash[_BENCH]
+    others = bench.others[trial.implementation.name, trial.world.name]
+    return Budget(config.getoption(SEED), config.stash[_RECORD], say, len(bench.names), others=others, pace=bench.pace)
 
 
 @pytest.fixture

@@ -1,5 +1,7 @@
 """The oracle's expectation of a scenario, with the choices that an implementation claims."""
 
+from functools import lru_cache
+
 from lockstep.oracle.expectation import Expectation
 from lockstep.oracle.interpreter import interpret
 from lockstep.oracle.lattice import Inexact
@@ -7,6 +9,7 @@ from lockstep.oracle.program import Scenario
 from lockstep.properties.claims import Claims
 
 
+@lru_cache(maxsize=32)  # a program that was just drawn is run and judged, by several laws
 def expect(scenario: Scenario, claims: Claims, optimizers: str = "torch cpu") -> Expectation:
     """The expectation of every rank. ``optimizers``: see `oracle.optimizer_intervals`. Raises Inexact."""
     unused = claims.unused or "untouched"

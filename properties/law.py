@@ -6,6 +6,7 @@ from typing import Any
 
 from hypothesis import strategies as st
 
+from lockstep.oracle.program import Scenario
 from lockstep.properties.claims import KINDS, Claims
 from lockstep.properties.trial import Trial
 
@@ -16,6 +17,12 @@ class Law:
 
     ``witnesses``: what must take place in some example, or the law has shown nothing; with an example of each.
     ``only_on``: the worlds that it can be told on, each with the reason; empty where any world will do.
+
+    A run shows more than the law for which its program was drawn. ``shown_by``: of a law of one run, whether a program
+    that was run for any other says something about it, so that `check` judges it too. ``made_of``: of a law that
+    relates several runs, what it would be checked on if such a program were one of them; None: it cannot be. Neither:
+    the law is about its own programs alone. ``share``: how much of the usual number of examples is drawn for its own
+    sake where all laws are held; less than 1 only where others draw enough that shows it.
     """
 
     number: str
@@ -26,6 +33,9 @@ class Law:
     needs: Callable[[Claims], bool]
     witnesses: Mapping[str, Any]
     only_on: Mapping[str, str] = field(default_factory=dict)
+    shown_by: Callable[[Scenario], bool] | None = None
+    made_of: Callable[[Claims, Scenario], Any] | None = None
+    share: float = 1
 
 
 def law(
@@ -34,6 +44,9 @@ def law(
     needs: Callable[[Claims], bool] = lambda claims: True,
     witnesses: Mapping[str, Any] | None = None,
     only_on: Mapping[str, str] | None = None,
+    shown_by: Callable[[Scenario], bool] | None = None,
+    made_of: Callable[[Claims, Scenario], Any] | None = None,
+    share: float = 1,
 ) -> Callable[[Callable[[Trial, Any], None]], Callable[..., None]]:
     """Makes a pytest test of a check. `lockstep.pytest_plugin` holds it, on each world, against each implementation.
 
@@ -41,7 +54,8 @@ def law(
     """
 
     def decorate(check: Callable[[Trial, Any], None]) -> Callable[..., None]:
-        made = Law(number, check.__name__, check.__doc__ or "", draws, check, needs, witnesses or {}, only_on or {})
+        told = (number, check.__name__, check.__doc__ or "", draws, check, needs, witnesses or {}, only_on or {})
+        made = Law(*told, shown_by, made_of, share)
 
         def test(hold: Callable[[Law], None]) -> None:
             hold(made)

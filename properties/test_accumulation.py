@@ -16,6 +16,7 @@ from lockstep.properties.judging import judge, launches
 from lockstep.properties.law import law
 from lockstep.properties.strategies import exact_scenarios
 from lockstep.properties.strategies.combined import with_any
+from lockstep.properties.strategies.features import all_of, having
 from lockstep.properties.strategies.moments import altered
 from lockstep.properties.strategies.several import after_two_forwards, with_several_backwards
 from lockstep.properties.strategies.variants import one_by_one, with_one_unit, without_local
@@ -42,7 +43,19 @@ def accumulating(claims: Claims) -> st.SearchStrategy[Scenario]:
     return exact_scenarios(claims, has=("accumulation",)) | exact_scenarios(claims, has=("together",))
 
 
-@law("P3", accumulating, needs=lambda claims: claims.accumulation, witnesses={SILENT: ACCUMULATED})
+def compared(scenario: Scenario, claims: Claims, *features: str) -> Scenario | None:
+    """The scenario, if it has one of these features and what it is compared with keeps to the claims."""
+    return scenario if having(*features)(scenario) and not beyond(claims, without_local(scenario)) else None
+
+
+@law(
+    "P3",
+    accumulating,
+    needs=lambda claims: claims.accumulation,
+    witnesses={SILENT: ACCUMULATED},
+    made_of=lambda claims, scenario: compared(scenario, claims, "accumulation", "together"),
+    share=0.4,
+)
 def test_no_sync_accumulates_and_then_counts_once(trial: Trial, scenario: Scenario) -> None:
     """Gradients accumulated under `no_sync` are part of the next mean, each micro-batch once. Nothing is sent before
     that.
@@ -82,6 +95,8 @@ def followed(scenario: Scenario) -> bool:
     lambda claims: exact_scenarios(claims, has=("nested",)),
     needs=lambda claims: claims.accumulation,
     witnesses={SILENT: NESTED},
+    made_of=lambda claims, scenario: compared(scenario, claims, "nested"),
+    share=0.6,
 )
 def test_leaving_an_inner_no_sync_does_not_end_the_outer(trial: Trial, scenario: Scenario) -> None:
     """A micro-batch inside `no_sync` stays local, even if a nested `no_sync` was entered and left before its forward.
@@ -107,7 +122,7 @@ def with_errors(claims: Claims) -> st.SearchStrategy[Scenario]:
     return st.one_of(*drawn)
 
 
-@law("P3", with_errors, needs=lambda claims: claims.survives_errors)
+@law("P3", with_errors, needs=lambda claims: claims.survives_errors, shown_by=having("raise"), share=0.7)
 def test_training_goes_on_rightly_after_an_error_that_the_caller_caught(trial: Trial, scenario: Scenario) -> None:
     """An error in `no_sync`, forward, backward or a hook, on one rank or all, has no effect on later steps once it is
     caught.
@@ -119,7 +134,12 @@ def test_training_goes_on_rightly_after_an_error_that_the_caller_caught(trial: T
     judge.values_equal(*trial.run_and_expect(scenario), "Training does not go on rightly after the caller's own error.")
 
 
-@law("P3", lambda claims: exact_scenarios(claims, has=("several steps", "zero grad")))
+@law(
+    "P3",
+    lambda claims: exact_scenarios(claims, has=("several steps", "zero grad")),
+    shown_by=all_of("several steps", "zero grad"),
+    share=0.1,
+)
 def test_zeroed_gradients_do_not_come_back(trial: Trial, scenario: Scenario) -> None:
     """Gradients that were set to None, or zeroed in place, no longer count. All others still do.
 
@@ -136,6 +156,8 @@ def test_zeroed_gradients_do_not_come_back(trial: Trial, scenario: Scenario) -> 
     "P3",
     lambda claims: exact_scenarios(claims, has=("drop window",)),
     needs=lambda claims: claims.accumulation and claims.drops_windows,
+    shown_by=having("drop window"),
+    share=0.7,
 )
 def test_a_window_that_is_dropped_halfway_leaves_no_trace(trial: Trial, scenario: Scenario) -> None:
     """If the caller zeroes gradients after micro-batches inside `no_sync`, no later mean contains those micro-batches.
@@ -148,7 +170,12 @@ def test_a_window_that_is_dropped_halfway_leaves_no_trace(trial: Trial, scenario
     judge.values_equal(*trial.run_and_expect(scenario), "A window that was dropped halfway leaves a trace.")
 
 
-@law("P3", after_two_forwards, needs=lambda claims: claims.several_forwards)
+@law(
+    "P3",
+    after_two_forwards,
+    needs=lambda claims: claims.several_forwards,
+    shown_by=lambda scenario: any(batch.forwards > 1 for batch in scenario.microbatches),
+)
 def test_two_forwards_before_one_backward_count_once_each(trial: Trial, scenario: Scenario) -> None:
     """If one backward follows two or three forwards, on the sum of their losses, the mean contains the gradients of
     all.
@@ -161,7 +188,12 @@ def test_two_forwards_before_one_backward_count_once_each(trial: Trial, scenario
     judge.values_equal(*trial.run_and_expect(scenario), "Two forwards before one backward do not count once each.")
 
 
-@law("P3", with_several_backwards, needs=lambda claims: claims.several_backwards)
+@law(
+    "P3",
+    with_several_backwards,
+    needs=lambda claims: claims.several_backwards,
+    shown_by=lambda scenario: any(batch.backwards > 1 for batch in scenario.microbatches),
+)
 def test_each_of_several_backwards_counts(trial: Trial, scenario: Scenario) -> None:
     """If a micro-batch runs backward several times, through one forward or through several, each backward adds its
     gradients.
@@ -204,7 +236,13 @@ def with_late_zeros(scenario: Scenario, last: bool) -> Scenario:
     return replace(scenario, program=tuple(program))
 
 
-@law("P3", zeroed_late, needs=lambda claims: claims.zeroes_late, witnesses={SENT: ZEROED_LATE})
+@law(
+    "P3",
+    zeroed_late,
+    needs=lambda claims: claims.zeroes_late,
+    witnesses={SENT: ZEROED_LATE},
+    shown_by=having("zero late"),
+)
 def test_gradients_may_be_zeroed_between_forward_and_backward(trial: Trial, scenario: Scenario) -> None:
     """If the caller zeroes gradients between a forward and its backward, the mean is the same as if they were zeroed
     before.
@@ -231,7 +269,13 @@ def measured(scenario: Scenario) -> list[Scenario]:
     return [altered(scenario, each, meanwhile="evaluates") for each in (*((one,) for one in places), places)]
 
 
-@law("P3", measuring, needs=lambda claims: claims.evaluates and claims.measures_late, witnesses={SENT: MEASURED})
+@law(
+    "P3",
+    measuring,
+    needs=lambda claims: claims.evaluates and claims.measures_late,
+    witnesses={SENT: MEASURED},
+    shown_by=having("measure"),
+)
 def test_a_loss_may_be_measured_between_a_forward_and_its_backward(trial: Trial, scenario: Scenario) -> None:
     """A forward without autograd, between a forward and its backward, changes nothing of that backward.
 
@@ -254,6 +298,7 @@ def with_copies(claims: Claims) -> st.SearchStrategy[Scenario]:
     with_copies,
     needs=lambda claims: claims.replaced_gradients,
     witnesses={SENT: COPIED_ONCE, COPIED: COPIED_TWICE},  # some have gradients in one of both places alone
+    shown_by=having("copy gradients"),
 )
 def test_a_gradient_that_the_caller_replaces_counts_as_its_copy_does(trial: Trial, scenario: Scenario) -> None:
     """If the caller replaces `.grad` by a copy of it, everything after that is the same as if it had not.
@@ -273,7 +318,14 @@ def dropping(claims: Claims) -> st.SearchStrategy[Scenario]:
     return with_any(steady, 2, has=("drop loss",)) | with_any(steady, 1, has=("drop loss", "several steps"))
 
 
-@law("P3", dropping, needs=lambda claims: claims.drops_losses, witnesses={SENT: DROPPED})
+@law(
+    "P3",
+    dropping,
+    needs=lambda claims: claims.drops_losses,
+    witnesses={SENT: DROPPED},
+    shown_by=having("drop loss"),
+    share=0.7,
+)
 def test_a_forward_whose_loss_is_dropped_leaves_no_trace(trial: Trial, scenario: Scenario) -> None:
     """A forward in training mode without a backward, on all ranks, changes nothing of the steps after it.
 

@@ -16,6 +16,7 @@ from lockstep.properties.judging import judge
 from lockstep.properties.law import law
 from lockstep.properties.strategies import exact_scenarios
 from lockstep.properties.strategies.combined import with_any
+from lockstep.properties.strategies.features import anything, having
 from lockstep.properties.strategies.moments import altered
 from lockstep.properties.strategies.several import with_losses
 from lockstep.properties.strategies.variants import asking, replaced_again, trained_again
@@ -36,7 +37,12 @@ def with_frozen_parameters(claims: Claims) -> st.SearchStrategy[Scenario]:
     return exact_scenarios(claims).filter(lambda scenario: not all(p.trainable for p in scenario.parameters))
 
 
-@law("P15", with_frozen_parameters)
+@law(
+    "P15",
+    with_frozen_parameters,
+    shown_by=lambda scenario: anything(scenario) and not all(p.trainable for p in scenario.parameters),
+    share=0.05,
+)
 def test_frozen_parameters_stay_as_they_are(trial: Trial, scenario: Scenario) -> None:
     """Frozen parameters get no gradient though the loss depends on them. They do not move, and do not block the
     reduction of others.
@@ -72,7 +78,7 @@ def replaced(claims: Claims) -> st.SearchStrategy[Scenario]:
     return st.one_of(drawn, drawn, again.filter(lambda scenario: is_exact(scenario, claims)))
 
 
-@law("P15", with_freezing, needs=lambda claims: claims.freezing)
+@law("P15", with_freezing, needs=lambda claims: claims.freezing, shown_by=having("freeze"), share=0.8)
 def test_what_is_frozen_or_trained_again_is_followed(trial: Trial, scenario: Scenario) -> None:
     """After `requires_grad` changes, exactly the parameters that are then trained are synchronized.
 
@@ -83,7 +89,7 @@ def test_what_is_frozen_or_trained_again_is_followed(trial: Trial, scenario: Sce
     judge.values_equal(*trial.run_and_expect(scenario), "What is trained now is not what is synchronized.")
 
 
-@law("P15", replaced, needs=lambda claims: claims.replaced_parameters)
+@law("P15", replaced, needs=lambda claims: claims.replaced_parameters, shown_by=having("replace"), share=0.8)
 def test_parameters_that_are_replaced_are_synchronized(trial: Trial, scenario: Scenario) -> None:
     """If new parameters replace those that the model had at wrapping, they are synchronized like these.
 
@@ -100,7 +106,7 @@ def with_ties(claims: Claims) -> st.SearchStrategy[Scenario]:
     return tied | exact_scenarios(claims, has=("tied", "units")) if claims.stage == 3 else tied
 
 
-@law("P15", with_ties, needs=lambda claims: claims.tied_parameters)
+@law("P15", with_ties, needs=lambda claims: claims.tied_parameters, shown_by=having("tied"), share=0.8)
 def test_a_tensor_of_two_names_is_one(trial: Trial, scenario: Scenario) -> None:
     """The gradient of a tied parameter is the sum over its names, reduced once and divided once.
 
@@ -135,7 +141,13 @@ def going_around(claims: Claims) -> st.SearchStrategy[Scenario]:
     return made.filter(lambda scenario: any(batch.direct for batch in scenario.microbatches))
 
 
-@law("P15", going_around, needs=lambda claims: claims.direct_forwards, witnesses={SENT: AROUND})
+@law(
+    "P15",
+    going_around,
+    needs=lambda claims: claims.direct_forwards,
+    witnesses={SENT: AROUND},
+    shown_by=having("direct"),
+)
 def test_a_forward_of_the_wrapped_module_itself_counts_like_one_through_the_wrapper(
     trial: Trial, scenario: Scenario
 ) -> None:
@@ -155,7 +167,14 @@ def moving(claims: Claims) -> st.SearchStrategy[Scenario]:
     return with_any(claims, 2, has=("move",)) | with_any(claims, 1, has=("move between steps",))
 
 
-@law("P15", moving, needs=lambda claims: claims.moved_parameters, witnesses={SENT: MOVED})
+@law(
+    "P15",
+    moving,
+    needs=lambda claims: claims.moved_parameters,
+    witnesses={SENT: MOVED},
+    shown_by=having("move"),
+    share=0.8,
+)
 def test_a_model_whose_tensors_have_moved_is_synchronized_where_they_are(trial: Trial, scenario: Scenario) -> None:
     """If the model's parameters, gradients and buffers get new memory after wrapping, nothing else changes.
 
@@ -178,6 +197,8 @@ def optimized(claims: Claims, when: str) -> st.SearchStrategy[Scenario]:
     partial(optimized, when="after"),
     needs=lambda claims: claims.stage is None,
     witnesses={SENT: replace(STEPPED, caller=Caller(makes_optimizer="after"))},
+    shown_by=lambda scenario: scenario.caller.makes_optimizer == "after",
+    share=0.3,
 )
 def test_an_optimizer_that_is_made_right_after_wrapping_steps_what_is_trained(trial: Trial, scenario: Scenario) -> None:
     """An optimizer that the caller makes from the model's parameters before the first forward steps the trained
@@ -197,6 +218,7 @@ def test_an_optimizer_that_is_made_right_after_wrapping_steps_what_is_trained(tr
     partial(optimized, when="before"),
     needs=lambda claims: claims.optimizer_before,
     witnesses={SENT: replace(STEPPED, caller=Caller(makes_optimizer="before"))},
+    shown_by=lambda scenario: scenario.caller.makes_optimizer == "before",
 )
 def test_an_optimizer_that_was_made_before_wrapping_steps_what_is_trained(trial: Trial, scenario: Scenario) -> None:
     """An optimizer that the caller makes from the model's parameters before wrapping steps the trained parameters.
@@ -222,6 +244,7 @@ def with_hooks_on_what_is_there(claims: Claims) -> st.SearchStrategy[Scenario]:
     with_hooks_on_what_is_there,
     needs=lambda claims: claims.final_in_hooks,
     witnesses={KEPT: replace(ONE_BATCH, caller=Caller(keeps_gradients=True))},
+    shown_by=having("kept gradients"),
 )
 def test_a_hook_finds_the_final_gradient_once_it_has_accumulated(trial: Trial, scenario: Scenario) -> None:
     """A hook that the caller registers after wrapping, by `register_post_accumulate_grad_hook`, sees the same gradient
@@ -288,6 +311,8 @@ def standing_for_the_model(claims: Claims) -> st.SearchStrategy[Scenario]:
     standing_for_the_model,
     needs=lambda claims: claims.stands_for_model,
     witnesses=dict.fromkeys((SENT, STOOD), replace(STEPPED, caller=Caller(asks_the_wrapper=True))),
+    shown_by=having("asked wrapper"),
+    share=0.5,
 )
 def test_the_wrapper_stands_for_the_model_where_it_is_asked_for_parameters_and_state(
     trial: Trial, scenario: Scenario
@@ -318,6 +343,7 @@ def beside_another(claims: Claims, how: str = "beside") -> st.SearchStrategy[Sce
     beside_another,
     needs=lambda claims: claims.other_models,
     witnesses={SENT: replace(ONE_BATCH, caller=Caller(beside="after"))},
+    shown_by=lambda scenario: bool(scenario.caller.beside),
 )
 def test_a_model_trained_beside_another_is_as_if_it_were_alone(trial: Trial, scenario: Scenario) -> None:
     """Two models of one class, each wrapped and trained in turn on all ranks, do not affect each other.
@@ -342,6 +368,7 @@ def sharing_losses(claims: Claims) -> st.SearchStrategy[Scenario]:
     sharing_losses,
     needs=lambda claims: claims.other_models,
     witnesses={SENT: replace(ONE_BATCH, caller=Caller(joint="after"))},
+    shown_by=lambda scenario: bool(scenario.caller.joint),
 )
 def test_models_that_share_a_loss_are_each_as_if_alone(trial: Trial, scenario: Scenario) -> None:
     """If the losses of two wrapped models are added and run backward together, each model gets the mean of its own
@@ -361,7 +388,7 @@ def reading_outside(claims: Claims) -> st.SearchStrategy[Scenario]:
     return st.one_of(*(exact_scenarios(claims, has=("outside", *more)) for more in ((), ("several steps",))))
 
 
-@law("P15", reading_outside, needs=lambda claims: claims.outside_reads)
+@law("P15", reading_outside, needs=lambda claims: claims.outside_reads, shown_by=having("outside"), share=0.8)
 def test_a_parameter_read_outside_its_module_is_like_any_other(trial: Trial, scenario: Scenario) -> None:
     """A parameter that another module's forward reads, without a call of its own module, is synchronized like others.
 
@@ -382,7 +409,13 @@ def with_halves(claims: Claims) -> st.SearchStrategy[Scenario]:
     return with_losses(claims, READ if claims.equal_from == EQUAL_FROM[0] else READ[:1])
 
 
-@law("P15", with_halves, needs=lambda claims: claims.losses_read, witnesses={SENT: HALF_READ})
+@law(
+    "P15",
+    with_halves,
+    needs=lambda claims: claims.losses_read,
+    witnesses={SENT: HALF_READ},
+    shown_by=having("read parameters"),
+)
 def test_a_loss_may_read_parameters_itself(trial: Trial, scenario: Scenario) -> None:
     """If the caller computes half of a loss directly from parameters, before or after the forward of the other half,
     gradients are those of the whole loss.

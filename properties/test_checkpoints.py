@@ -17,7 +17,7 @@ from lockstep.properties.judging import judge
 from lockstep.properties.law import law
 from lockstep.properties.part import Part, as_text
 from lockstep.properties.strategies import exact_scenarios, those_there_are
-from lockstep.properties.strategies.features import FEATURES
+from lockstep.properties.strategies.features import FEATURES, having
 from lockstep.properties.strategies.within import beyond
 from lockstep.properties.trial import Trial
 
@@ -136,7 +136,13 @@ def during(expected: Expectation, begin: int, end: int) -> Expectation:
     return replace(expected, **kept)
 
 
-@law("P11", saving, needs=lambda claims: claims.saves_state)
+@law(
+    "P11",
+    saving,
+    needs=lambda claims: claims.saves_state,
+    made_of=lambda _, scenario: scenario if not scenario.registered and having("save and load")(scenario) else None,
+    share=0.5,
+)
 def test_saving_loading_and_going_on_equals_a_run_that_was_not_interrupted(trial: Trial, scenario: Scenario) -> None:
     """If each rank saves, builds everything anew and loads, parameters and optimizer state are those of an
     uninterrupted run.
@@ -233,7 +239,7 @@ def with_more(claims: Claims, more: str, *kinds: str) -> st.SearchStrategy[Scena
     return those_there_are(going.map(those))
 
 
-@law("P11", going_back, needs=lambda claims: claims.reloads)
+@law("P11", going_back, needs=lambda claims: claims.reloads, shown_by=having("go back"), share=0.8)
 def test_going_back_to_what_was_saved_undoes_what_came_since(trial: Trial, scenario: Scenario) -> None:
     """Loading a checkpoint into a model and optimizer that have trained on restores all of their state, and training
     continues from there.
@@ -246,7 +252,13 @@ def test_going_back_to_what_was_saved_undoes_what_came_since(trial: Trial, scena
     judge.values_equal(trial.run(scenario), trial.expected(scenario), "Going back does not lead to what was saved.")
 
 
-@law("P11", saving_somewhere)
+def saved_once(claims: Claims, scenario: Scenario) -> tuple[Scenario, int] | None:
+    """Such a scenario with a step, and the last moment at which it can be saved."""
+    places = quiet_places(scenario, claims) if having("step")(scenario) else []
+    return (scenario, places[-1]) if places else None
+
+
+@law("P11", saving_somewhere, made_of=saved_once, share=0.3)
 def test_saving_changes_nothing(trial: Trial, drawn: tuple[Scenario, int]) -> None:
     """Saving a state at any moment leaves the run unchanged, even before the first step and between micro-batches.
 

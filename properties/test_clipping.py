@@ -12,6 +12,7 @@ from lockstep.properties.claims import Claims
 from lockstep.properties.judging import judge
 from lockstep.properties.law import law
 from lockstep.properties.strategies import exact_scenarios
+from lockstep.properties.strategies.features import having
 from lockstep.properties.trial import Trial
 
 _TWO_RANKS = (Backward(((0,), (0,))), Finish())
@@ -34,7 +35,7 @@ def scales_down(scenario: Scenario, expected: Expectation) -> set[bool]:
     return found
 
 
-@law("P9", clipping, witnesses={"gradients had to become smaller": ABOVE})
+@law("P9", clipping, witnesses={"gradients had to become smaller": ABOVE}, shown_by=having("clip"), share=0.1)
 def test_the_reported_norm_is_that_of_the_whole_averaged_gradient(trial: Trial, scenario: Scenario) -> None:
     """Clipping returns, on every rank, the norm of the whole averaged and accumulated gradient, with each tensor
     counted once. Norms 1, 2, 3 and inf are drawn.
@@ -54,6 +55,8 @@ def test_the_reported_norm_is_that_of_the_whole_averaged_gradient(trial: Trial, 
     "P9",
     clipping,
     witnesses={"gradients had to become smaller": ABOVE, "gradients had to stay as they were": BELOW},
+    shown_by=having("clip"),
+    share=0.1,
 )
 def test_clipping_scales_every_gradient_by_one_factor(trial: Trial, scenario: Scenario) -> None:
     """Every gradient on every rank is multiplied by min(1, max_norm / (norm + 1e-6)), once, after accumulation.

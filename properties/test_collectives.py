@@ -16,6 +16,7 @@ from lockstep.properties.law import law
 from lockstep.properties.naming import difference
 from lockstep.properties.strategies import evaluations, exact_scenarios
 from lockstep.properties.strategies.combined import with_any
+from lockstep.properties.strategies.features import anything, having
 from lockstep.properties.strategies.moments import altered
 from lockstep.properties.trial import SENT, Trial
 from lockstep.properties.verdict import Crashes, LawBroken, NotRunnableHere, Refused, SilentlyWrong
@@ -30,7 +31,7 @@ def alike(trial: Trial, scenario: Scenario, headline: str) -> None:
     same_collectives(trial.run(scenario), headline)
 
 
-@law("P5", exact_scenarios, witnesses={SENT: TWO_RANKS})
+@law("P5", exact_scenarios, witnesses={SENT: TWO_RANKS}, shown_by=anything, share=0.05)
 def test_every_rank_issues_the_same_collectives(trial: Trial, scenario: Scenario) -> None:
     """All members of a group call the same sequence of collectives, with equal operation, reduction, dtype, element
     count and root. Each message that a rank sends to another is received.
@@ -46,6 +47,8 @@ def test_every_rank_issues_the_same_collectives(trial: Trial, scenario: Scenario
     lambda claims: exact_scenarios(claims, has=("unused",)),
     needs=lambda claims: claims.unused is not None,
     witnesses={SENT: TWO_RANKS},
+    shown_by=having("unused"),
+    share=0.1,
 )
 def test_no_rank_waits_for_ever_where_ranks_use_different_parameters(trial: Trial, scenario: Scenario) -> None:
     """The sequence of collectives does not depend on the parameters that a rank has used.
@@ -63,6 +66,8 @@ def test_no_rank_waits_for_ever_where_ranks_use_different_parameters(trial: Tria
     lambda claims: exact_scenarios(claims, has=("raise",)),
     needs=lambda claims: claims.survives_errors,
     witnesses={SENT: TWO_RANKS},
+    shown_by=having("raise"),
+    share=0.3,
 )
 def test_an_error_on_some_ranks_leaves_all_in_step(trial: Trial, scenario: Scenario) -> None:
     """After the caller's error, on one rank or on all, all ranks still call the same collectives.
@@ -97,6 +102,7 @@ def adding_up(scenario: Scenario) -> list[Scenario]:
     with_metrics,
     needs=lambda claims: claims.callers_collectives,
     witnesses={SENT: altered(TWO_RANKS, (0,), metric=True)},
+    shown_by=having("metric"),
 )
 def test_the_caller_may_have_collectives_of_its_own_right_after_a_backward(trial: Trial, scenario: Scenario) -> None:
     """If the caller all-reduces a number right after a backward, its sum is right, and so is everything else.
@@ -147,6 +153,8 @@ def after_local_microbatches(scenario: Scenario, evaluation: Evaluate) -> Scenar
     evaluated,
     needs=lambda claims: claims.evaluates,
     witnesses={SENT: EVALUATED},
+    shown_by=having("evaluate"),
+    share=0.1,
 )
 def test_a_forward_without_a_backward_leaves_all_in_step(trial: Trial, scenario: Scenario) -> None:
     """After an evaluation, at any place between micro-batches, ranks call the same collectives, and training is
@@ -177,6 +185,7 @@ def with_one_alone(claims: Claims) -> st.SearchStrategy[Scenario]:
     with_one_alone,
     needs=lambda claims: claims.acts_alone and claims.evaluates,
     witnesses={ALONE: replace(TWO_RANKS, program=(ActAlone(0), *TWO_RANKS.program))},
+    shown_by=having("act alone"),
 )
 def test_what_one_rank_does_alone_leaves_all_in_step(trial: Trial, scenario: Scenario) -> None:
     """If one rank alone evaluates the model and takes its state dict, it reads the current parameters, and training

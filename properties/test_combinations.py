@@ -4,10 +4,11 @@ from lockstep.oracle.program import Scenario
 from lockstep.properties.judging import judge
 from lockstep.properties.law import law
 from lockstep.properties.strategies.combined import with_any
+from lockstep.properties.strategies.features import features_meet
 from lockstep.properties.trial import Trial
 
 
-@law("P1", with_any)
+@law("P1", with_any, shown_by=features_meet, share=0.5)
 def test_features_go_together_in_any_combination(trial: Trial, scenario: Scenario) -> None:
     """Programs that combine any features leave, after each event, the gradients, norms, parameters and state that the
     oracle computes.

@@ -8,6 +8,7 @@ from lockstep.oracle.events import Backward, Finish, ZeroGrad
 from lockstep.oracle.model import Parameter
 from lockstep.oracle.program import Scenario
 from lockstep.properties.claims import Claims
+from lockstep.properties.expected import is_exact
 from lockstep.properties.judging import judge
 from lockstep.properties.law import law
 from lockstep.properties.naming import exchanged, names
@@ -30,11 +31,19 @@ def with_another_cap(claims: Claims) -> st.SearchStrategy[tuple[Scenario, Scenar
     )
 
 
+def with_some_cap(claims: Claims, scenario: Scenario) -> tuple[Scenario, Scenario] | None:
+    """Such a scenario, and the same with each parameter by itself, or without a cap."""
+    other = replace(scenario, bucket_cap=0 if scenario.bucket_cap is None else None)
+    return (scenario, other) if is_exact(scenario, claims) else None
+
+
 @law(
     "P8",
     with_another_cap,
     needs=lambda claims: claims.bucket_cap,
     witnesses={"two caps led to different collectives": (ONE_BUCKET, replace(ONE_BUCKET, bucket_cap=28))},
+    made_of=with_some_cap,
+    share=0.5,
 )
 def test_the_result_does_not_depend_on_the_bucket_cap(trial: Trial, pair: tuple[Scenario, Scenario]) -> None:
     """The same program with another bucket cap gives the same bits.
@@ -49,11 +58,18 @@ def test_the_result_does_not_depend_on_the_bucket_cap(trial: Trial, pair: tuple[
     judge.runs_agree(one, other, trial.expected(pair[0]), words)
 
 
+def out_of_order(claims: Claims, scenario: Scenario) -> Scenario | None:
+    """Such a scenario, in which some backward does not come in registration order."""
+    return scenario if in_registration_order(scenario) != scenario and is_exact(scenario, claims) else None
+
+
 @law(
     "P8",
     lambda claims: exact_scenarios(claims, enclosed=False),
     needs=lambda claims: claims.hook_order,
     witnesses={ORDERS: TWO_ORDERS, SENT: TWO_ORDERS},
+    made_of=out_of_order,
+    share=0.5,
 )
 def test_the_result_does_not_depend_on_the_order_in_which_hooks_fire(trial: Trial, scenario: Scenario) -> None:
     """The same program with every backward in registration order gives the same bits.
@@ -76,13 +92,36 @@ def with_relabeled_ranks(claims: Claims) -> st.SearchStrategy[tuple[Scenario, tu
     return exact_scenarios(claims, enclosed=False).flatmap(lambda scenario: permuted(scenario, scenario.world_size))
 
 
+def turned(count: int) -> tuple[int, ...]:
+    """A permutation of so many, each in the place of the one before."""
+    return (*range(1, count), 0)
+
+
+def with_ranks_turned(claims: Claims, scenario: Scenario) -> tuple[Scenario, tuple[int, ...]] | None:
+    """Such a scenario of several ranks, each of which has the part of the next."""
+    usable = scenario.world_size > 1 and not scenario.roles and is_exact(scenario, claims)
+    return (scenario, turned(scenario.world_size)) if usable else None
+
+
+def registered_otherwise(claims: Claims, scenario: Scenario) -> tuple[Scenario, tuple[int, ...]] | None:
+    """Such a scenario of several parameters, of which the first is registered last."""
+    usable = len(scenario.parameters) > 1 and not scenario.registered and is_exact(scenario, claims)
+    return (scenario, turned(len(scenario.parameters))) if usable else None
+
+
 def permuted(scenario: Scenario, count: int) -> st.SearchStrategy[tuple[Scenario, tuple[int, ...]]]:
     """A scenario with a permutation of so many, which is not the identity unless it has to be."""
     orders = st.permutations(range(count)).map(tuple)
     return st.tuples(st.just(scenario), orders.filter(lambda order: count == 1 or order != tuple(range(count))))
 
 
-@law("P8", with_relabeled_ranks, witnesses={"ranks were relabeled": (ONE_ORDER, (1, 0))})
+@law(
+    "P8",
+    with_relabeled_ranks,
+    witnesses={"ranks were relabeled": (ONE_ORDER, (1, 0))},
+    made_of=with_ranks_turned,
+    share=0.5,
+)
 def test_it_does_not_matter_which_rank_holds_which_samples(
     trial: Trial, drawn: tuple[Scenario, tuple[int, ...]]
 ) -> None:
@@ -107,7 +146,13 @@ def with_another_registration(claims: Claims) -> st.SearchStrategy[tuple[Scenari
     )
 
 
-@law("P8", with_another_registration, witnesses={"parameters were registered in another order": (ONE_ORDER, (1, 0))})
+@law(
+    "P8",
+    with_another_registration,
+    witnesses={"parameters were registered in another order": (ONE_ORDER, (1, 0))},
+    made_of=registered_otherwise,
+    share=0.5,
+)
 def test_the_result_does_not_depend_on_the_order_of_registration(
     trial: Trial, drawn: tuple[Scenario, tuple[int, ...]]
 ) -> None:

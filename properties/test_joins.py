@@ -8,6 +8,7 @@ from lockstep.properties.judging import judge
 from lockstep.properties.judging.matching import same_collectives
 from lockstep.properties.law import law
 from lockstep.properties.strategies import exact_scenarios
+from lockstep.properties.strategies.features import having
 from lockstep.properties.trial import Trial
 
 
@@ -24,7 +25,7 @@ def running_out(claims: Claims) -> st.SearchStrategy[Scenario]:
     return st.one_of(*(exact_scenarios(claims, has=(kind,)) for kind in kinds))
 
 
-@law("P1", running_out, needs=joins)
+@law("P1", running_out, needs=joins, shown_by=having("joins"), share=0.6)
 def test_ranks_that_run_out_of_micro_batches_count_as_zero_in_the_mean_claimed(
     trial: Trial, scenario: Scenario
 ) -> None:
@@ -48,7 +49,7 @@ def running_out_while_accumulating(claims: Claims) -> st.SearchStrategy[Scenario
     return exact_scenarios(claims, has=("joins", *also)) | exact_scenarios(claims, has=("joins twice", *also))
 
 
-@law("P5", running_out_while_accumulating, needs=joins)
+@law("P5", running_out_while_accumulating, needs=joins, shown_by=having("joins"), share=0.6)
 def test_ranks_that_have_run_out_take_part_in_every_collective_of_the_others(trial: Trial, scenario: Scenario) -> None:
     """From the first rank that runs out of micro-batches to the last, all ranks call the same collectives.
 

@@ -13,9 +13,10 @@ from lockstep.properties.expected import is_exact
 from lockstep.properties.judging import judge
 from lockstep.properties.law import law
 from lockstep.properties.strategies import exact_scenarios
+from lockstep.properties.strategies.features import anything, having
 from lockstep.properties.strategies.moments import altered
 from lockstep.properties.strategies.several import with_losses
-from lockstep.properties.strategies.variants import on_one_rank, with_one_rank_alike
+from lockstep.properties.strategies.variants import is_alike_on_one_rank, on_one_rank, with_one_rank_alike
 from lockstep.properties.strategies.within import beyond
 from lockstep.properties.trial import SENT, Trial
 
@@ -25,7 +26,7 @@ LONG = f"more than {MANY} means were taken"
 LONG_RUN = Scenario(2, (Parameter((1,)),), (Backward(((0,), (0,))), Finish(), ZeroGrad()) * (MANY + 1))
 
 
-@law("P1", exact_scenarios)
+@law("P1", exact_scenarios, shown_by=anything, share=0.1)
 def test_gradients_equal_the_mean_over_ranks(trial: Trial, scenario: Scenario) -> None:
     """After each synchronization every gradient is, on every rank, the mean over ranks of the accumulated gradients.
 
@@ -88,6 +89,7 @@ def with_losses_of_gradients(claims: Claims) -> st.SearchStrategy[Scenario]:
     with_losses_of_gradients,
     needs=lambda claims: claims.double_backward and claims.most_ranks > 1,
     witnesses={SENT: altered(ONE_BATCH, (0,), loss=TAKEN[0])},
+    shown_by=having("take gradients"),
 )
 def test_a_loss_of_gradients_is_averaged_like_any_other(trial: Trial, scenario: Scenario) -> None:
     """If the caller computes gradients with respect to inputs by `torch.autograd.grad` and builds the loss, or half of
@@ -101,7 +103,13 @@ def test_a_loss_of_gradients_is_averaged_like_any_other(trial: Trial, scenario: 
     judge.values_equal(*trial.run_and_expect(scenario), "A loss of gradients does not give the mean over ranks.")
 
 
-@law("P1", with_one_rank_alike)
+def usable_on_one_rank(claims: Claims, scenario: Scenario) -> Scenario | None:
+    """Such a scenario of several ranks that one rank can run as well."""
+    usable = scenario.world_size > 1 and is_exact(scenario, claims) and is_alike_on_one_rank(scenario, claims)
+    return scenario if usable and not beyond(claims, on_one_rank(scenario)) else None
+
+
+@law("P1", with_one_rank_alike, made_of=usable_on_one_rank, share=0.5)
 def test_one_step_on_n_ranks_equals_one_step_on_one_rank_with_the_whole_batch(trial: Trial, scenario: Scenario) -> None:
     """The same samples, all on one rank, give the same gradients and parameters.
 

@@ -26,6 +26,7 @@ from lockstep.properties.judging import judge
 from lockstep.properties.judging.wire import as_claimed, due, in_training, on_the_wire, wide_enough
 from lockstep.properties.law import law
 from lockstep.properties.strategies import exact_scenarios, those_there_are
+from lockstep.properties.strategies.features import all_of, anything, having
 from lockstep.properties.strategies.moments import altered
 from lockstep.properties.trial import Trial
 
@@ -180,6 +181,8 @@ def near_the_largest_number(claims: Claims) -> st.SearchStrategy[Scenario]:
     exact_scenarios,
     needs=lambda claims: claims.wire_dtype is None and claims.most_ranks > 1,
     witnesses={"gradients were sent before they were looked at": SENDS},
+    shown_by=anything,
+    share=0.05,
 )
 def test_gradients_travel_in_their_own_dtype_or_a_wider_one(trial: Trial, scenario: Scenario) -> None:
     """No gradient is reduced in a dtype that cannot represent all values of its own dtype.
@@ -205,6 +208,8 @@ def wide_and_narrow(claims: Claims) -> st.SearchStrategy[Scenario]:
     wide_and_narrow,
     needs=lambda claims: claims.reduce_dtype is not None and claims.most_ranks > 1,
     witnesses={IN_ANOTHER: IN_SIXTEEN},
+    shown_by=anything,
+    share=0.5,
 )
 def test_gradients_are_reduced_in_the_dtype_that_is_claimed(trial: Trial, scenario: Scenario) -> None:
     """If a dtype for reductions is claimed, every gradient is reduced in it, or in its own dtype if that is wider.
@@ -223,6 +228,8 @@ def test_gradients_are_reduced_in_the_dtype_that_is_claimed(trial: Trial, scenar
     exact_scenarios,
     needs=lambda claims: claims.wire_dtype is not None and claims.most_ranks > 1,
     witnesses={IN_ANOTHER: SENDS},
+    shown_by=anything,
+    share=0.1,
 )
 def test_compressed_gradients_travel_in_the_dtype_that_is_claimed(trial: Trial, scenario: Scenario) -> None:
     """If gradients are claimed to travel in 16 bits, every one of them does.
@@ -249,6 +256,8 @@ def held_to_its_dtype(trial: Trial, scenario: Scenario, headline: str) -> None:
     "P13",
     lambda claims: exact_scenarios(claims, has=("16 bits",)),
     needs=lambda claims: claims.sixteen_bits,
+    shown_by=having("16 bits"),
+    share=0.8,
 )
 def test_sixteen_bit_gradients_are_exact_where_their_sums_are(trial: Trial, scenario: Scenario) -> None:
     """If all partial sums of bfloat16 and float16 gradients fit the dtype, the result is the mean, bit for bit.
@@ -293,7 +302,19 @@ def test_the_error_does_not_grow_with_the_number_of_micro_batches(trial: Trial, 
     )
 
 
-@law("P13", unscaled_and_clipped, witnesses={"gradients were unscaled and clipped": UNSCALED})
+def unscales_and_clips(scenario: Scenario) -> bool:
+    """Whether a Clip comes after gradients were unscaled."""
+    kinds = [type(event) for event in scenario.program]
+    return anything(scenario) and Unscale in kinds and Clip in kinds[kinds.index(Unscale) :]
+
+
+@law(
+    "P13",
+    unscaled_and_clipped,
+    witnesses={"gradients were unscaled and clipped": UNSCALED},
+    shown_by=unscales_and_clips,
+    share=0.6,
+)
 def test_gradients_are_unscaled_before_they_are_clipped(trial: Trial, scenario: Scenario) -> None:
     """The norm that is returned, and that decides, is the norm of gradients divided by the loss scale, once.
 
@@ -314,6 +335,8 @@ def test_gradients_are_unscaled_before_they_are_clipped(trial: Trial, scenario: 
     "P13",
     stepped_after_an_overflow,
     witnesses={"a step was skipped": SKIPPED, "gradients were clipped after an overflow": CLIPPED},
+    shown_by=all_of("step", "overflow"),
+    share=0.5,
 )
 def test_ranks_agree_on_overflows_and_on_the_loss_scale(trial: Trial, scenario: Scenario) -> None:
     """If one element on one rank is not finite, every rank skips the step, halves the loss scale and keeps its state.
@@ -339,6 +362,7 @@ def test_ranks_agree_on_overflows_and_on_the_loss_scale(trial: Trial, scenario: 
     "P13",
     with_masters,
     needs=lambda claims: claims.sixteen_bits and claims.may_keep_masters,
+    shown_by=having("masters"),
 )
 def test_masters_are_float32(trial: Trial, scenario: Scenario) -> None:
     """With master weights, updates add up in float32. After each step a parameter is its master, rounded to 16 bits.

@@ -15,7 +15,7 @@ from lockstep.properties.law import law
 from lockstep.properties.strategies import exact_scenarios
 from lockstep.properties.strategies.scenarios import those_there_are
 from lockstep.properties.strategies.throughout import with_caller
-from lockstep.properties.strategies.variants import on_one_rank, with_one_rank_alike
+from lockstep.properties.strategies.variants import is_alike_on_one_rank, on_one_rank, with_one_rank_alike
 from lockstep.properties.strategies.within import beyond
 from lockstep.properties.trial import Trial
 
@@ -37,7 +37,15 @@ def shared(scenario: Scenario, twice: bool, which: int, most_ranks: int) -> tupl
     return one, replace(on_one_rank(one), world_size=(sharers or [1])[which % max(len(sharers), 1)])
 
 
-@law("P2", shared_in_two_ways)
+def shared_once(claims: Claims, scenario: Scenario) -> tuple[Scenario, Scenario] | None:
+    """Such a scenario, and its samples on another number of ranks."""
+    if not is_exact(scenario, claims) or not is_alike_on_one_rank(scenario, claims):
+        return None
+    one, other = shared(scenario, False, scenario.world_size, claims.most_ranks)
+    return (one, other) if one == scenario and not beyond(claims, other) and is_exact(other, claims) else None
+
+
+@law("P2", shared_in_two_ways, made_of=shared_once, share=0.5)
 def test_how_many_ranks_share_the_samples_does_not_matter(trial: Trial, pair: tuple[Scenario, Scenario]) -> None:
     """The same samples, shared evenly by another number of ranks, give the same gradients and parameters.
 

@@ -22,7 +22,7 @@ from lockstep.properties.law import law
 from lockstep.properties.part import Part
 from lockstep.properties.strategies import exact_scenarios
 from lockstep.properties.strategies.combined import with_any
-from lockstep.properties.strategies.features import FEATURES
+from lockstep.properties.strategies.features import FEATURES, having
 from lockstep.properties.trial import Trial
 
 T = TypeVar("T")
@@ -65,6 +65,8 @@ def has_idle_rank(scenario: Scenario) -> bool:
     of_several_steps,
     needs=is_sharded,
     witnesses={"a tensor had fewer elements than there are ranks": OWNS_NOTHING},
+    shown_by=having("several steps"),
+    share=0.8,
 )
 def test_steps_of_shards_are_steps_of_the_whole(trial: Trial, scenario: Scenario) -> None:
     """Parameters and optimizer state after every step are those of one process, whichever rank owns which elements.

@@ -13,6 +13,7 @@ from lockstep.properties.judging import judge
 from lockstep.properties.law import law
 from lockstep.properties.strategies import exact_scenarios
 from lockstep.properties.strategies.combined import with_any
+from lockstep.properties.strategies.features import anything, having
 from lockstep.properties.strategies.variants import asking
 from lockstep.properties.trial import Trial
 
@@ -20,7 +21,7 @@ OWN = "ranks had random numbers of their own"
 ONE_BATCH = Scenario(2, (Parameter((1,)),), (Backward(((0,), (0,))), Finish()), caller=Caller(seeded=True))
 
 
-@law("P16", exact_scenarios)
+@law("P16", exact_scenarios, shown_by=anything, share=0.05)
 def test_every_rank_starts_with_the_parameters_of_rank_0(trial: Trial, scenario: Scenario) -> None:
     """After construction every parameter, frozen ones too, has rank 0's values; or after the first forward, if that is
     claimed.
@@ -34,7 +35,13 @@ def test_every_rank_starts_with_the_parameters_of_rank_0(trial: Trial, scenario:
     judge.starts_equal(trial.run(scenario), expected.initial, "Ranks do not start with rank 0's parameters.")
 
 
-@law("P16", lambda claims: exact_scenarios(claims, has=("buffers",)), needs=lambda claims: claims.buffers is not None)
+@law(
+    "P16",
+    lambda claims: exact_scenarios(claims, has=("buffers",)),
+    needs=lambda claims: claims.buffers is not None,
+    shown_by=having("buffers"),
+    share=0.8,
+)
 def test_buffers_are_those_of_rank_0_when_it_is_claimed(trial: Trial, scenario: Scenario) -> None:
     """Buffers are rank 0's after construction and, if claimed, at each forward after a synchronization.
 
@@ -53,7 +60,13 @@ def seeded(claims: Claims) -> st.SearchStrategy[Scenario]:
     return asking(with_any(replace(claims, joins=()), 2), seeded=True)
 
 
-@law("P16", seeded, needs=lambda claims: claims.leaves_random_numbers, witnesses={OWN: ONE_BATCH})
+@law(
+    "P16",
+    seeded,
+    needs=lambda claims: claims.leaves_random_numbers,
+    witnesses={OWN: ONE_BATCH},
+    shown_by=having("seeded"),
+)
 def test_random_numbers_go_on_where_the_caller_left_them(trial: Trial, scenario: Scenario) -> None:
     """Wrapping a model and training with it draws no random numbers of torch, NumPy or Python, and seeds no generator.
 

@@ -22,7 +22,7 @@ from lockstep.properties.judging import judge
 from lockstep.properties.law import law
 from lockstep.properties.strategies import evaluations, exact_scenarios
 from lockstep.properties.strategies.combined import with_any
-from lockstep.properties.strategies.features import FEATURES
+from lockstep.properties.strategies.features import FEATURES, anything, having
 from lockstep.properties.trial import Run, Trial
 
 _WINDOW = (ZeroGrad(), Backward(((0, 1), (0, 1))), Finish(), Step())
@@ -82,7 +82,13 @@ def sits_out(run: Run) -> bool:
     )
 
 
-@law("P12", with_state, witnesses={"an optimizer kept state": TWO_STEPS})
+def keeps_state(scenario: Scenario) -> bool:
+    """Whether an optimizer that keeps state makes a step."""
+    stateful = scenario.optimizer != "SGD" or bool(scenario.hyperparameters.momentum)
+    return anything(scenario) and stateful and scenario.has(Step)
+
+
+@law("P12", with_state, witnesses={"an optimizer kept state": TWO_STEPS}, shown_by=keeps_state, share=0.1)
 def test_every_step_leaves_the_parameters_and_state_of_one_process(trial: Trial, scenario: Scenario) -> None:
     """After every step the parameters, moments and step counters are those of one process with the mean gradient.
 
@@ -121,7 +127,7 @@ def test_a_parameter_without_a_gradient_is_left_alone_by_the_step(trial: Trial, 
     judge.values_equal(run, trial.expected(scenario), words, of=("parameter", "state"))
 
 
-@law("P12", with_state, witnesses={"an optimizer kept state": TWO_STEPS})
+@law("P12", with_state, witnesses={"an optimizer kept state": TWO_STEPS}, shown_by=keeps_state, share=0.05)
 def test_optimizer_state_is_the_same_on_every_rank(trial: Trial, scenario: Scenario) -> None:
     """Moments, momentum, counters and masters, gathered to whole tensors, are bitwise those of rank 0 after every step.
 
@@ -134,10 +140,18 @@ def test_optimizer_state_is_the_same_on_every_rank(trial: Trial, scenario: Scena
     judge.states_equal(run, "Optimizer state differs between ranks.")
 
 
+def changes_options(scenario: Scenario) -> bool:
+    """Whether a step follows on a change of hyper-parameters."""
+    kinds = [type(event) for event in scenario.program]
+    return anything(scenario) and SetHyperparameters in kinds and Step in kinds[kinds.index(SetHyperparameters) :]
+
+
 @law(
     "P12",
     with_new_options,
     witnesses={"hyper-parameters changed between steps": NEW_RATE},
+    shown_by=changes_options,
+    share=0.2,
 )
 def test_hyper_parameters_changed_between_steps_take_effect(trial: Trial, scenario: Scenario) -> None:
     """The next step uses the values written to the optimizer's groups since the last one. Its state goes on.
@@ -176,6 +190,7 @@ def sits_a_step_out(scenario: Scenario) -> bool:
     with_several_optimizers,
     needs=lambda claims: claims.several_optimizers,
     witnesses={"an optimizer stepped and another did not": ONE_OF_TWO},
+    shown_by=having("several optimizers"),
 )
 def test_each_of_several_optimizers_steps_its_own_parameters(trial: Trial, scenario: Scenario) -> None:
     """If groups of parameters have an optimizer each, a step of one changes only its own parameters. Parameters,
@@ -209,6 +224,8 @@ def with_writes(claims: Claims) -> st.SearchStrategy[Scenario]:
     with_writes,
     needs=lambda claims: claims.writes_weights and claims.masters != MASTERS,
     witnesses={"the caller wrote between two steps": WRITTEN},
+    shown_by=having("write"),
+    share=0.8,
 )
 def test_training_goes_on_from_what_the_caller_has_written_into_parameters(trial: Trial, scenario: Scenario) -> None:
     """Values that the caller writes into parameters, in place and without autograd, are there on every rank. The next
@@ -236,11 +253,20 @@ def evaluated_around_each_step(claims: Claims) -> st.SearchStrategy[Scenario]:
     return st.builds(evaluated, drawn, evaluations(claims), evaluations(claims))
 
 
+def evaluates_after_a_step(scenario: Scenario) -> bool:
+    """Whether an evaluation follows on a step, and no buffers are broadcast before it."""
+    kinds = [type(event) for event in scenario.program]
+    evaluated = Step in kinds and Evaluate in kinds[kinds.index(Step) :]
+    return anything(scenario) and not scenario.broadcast_buffers and evaluated
+
+
 @law(
     "P12",
     evaluated_around_each_step,
     needs=lambda claims: claims.evaluates,
     witnesses={"an evaluation after a step was seen to read parameters": EVALUATED},
+    shown_by=evaluates_after_a_step,
+    share=0.5,
 )
 def test_an_evaluation_reads_what_the_last_step_has_left(trial: Trial, scenario: Scenario) -> None:
     """A forward without autograd reads the parameters of the last step, bit for bit, on every rank.
@@ -272,6 +298,7 @@ def with_swaps(claims: Claims) -> st.SearchStrategy[Scenario]:
     with_swaps,
     needs=lambda claims: claims.swaps_weights and claims.evaluates,
     witnesses={"an evaluation with other weights was seen to read them": SWAPPED},
+    shown_by=having("swap weights"),
 )
 def test_an_evaluation_with_other_weights_reads_these_and_leaves_no_trace(trial: Trial, scenario: Scenario) -> None:
     """An evaluation reads the weights that the caller has written in place of the model's. When these are back,

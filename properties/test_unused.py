@@ -12,6 +12,7 @@ from lockstep.properties.expected import is_exact, known
 from lockstep.properties.judging import judge
 from lockstep.properties.law import law
 from lockstep.properties.strategies import exact_scenarios
+from lockstep.properties.strategies.features import anything
 from lockstep.properties.strategies.variants import one_by_one, with_one_unit
 from lockstep.properties.strategies.within import beyond
 from lockstep.properties.trial import Trial
@@ -51,7 +52,14 @@ def without_the_spare(scenario: Scenario) -> Scenario:
     return scenario.with_each(Backward, lambda batch: (batch.with_each_order(used),))
 
 
-@law("P6", used_by_nobody, needs=claimed)
+def leaves_one_to_nobody(scenario: Scenario) -> bool:
+    """Whether some tensor that is trained throughout is in no order."""
+    used = {scenario.tensor(p) for batch in scenario.microbatches for order in batch.orders for p in order}
+    trained = {scenario.tensor(index) for index, each in enumerate(scenario.parameters) if each.trainable}
+    return anything(scenario) and not scenario.has(Freeze) and bool(scenario.microbatches) and bool(trained - used)
+
+
+@law("P6", used_by_nobody, needs=claimed, shown_by=leaves_one_to_nobody, share=0.6)
 def test_a_parameter_that_no_rank_used_gets_what_is_claimed(trial: Trial, scenario: Scenario) -> None:
     """The gradient of a parameter that no rank used stays as it was (None if it was None), or becomes zero, as claimed.
 

@@ -64,6 +64,8 @@ class Run:
     stage: int | None = None
     choices: Mapping[str, Any] = field(default_factory=dict)
     looks: Sequence[tuple[Collective, ...]] = ()
+    # What has been compared with it and was right, by what was compared: laws that ask the same are answered at once.
+    right: dict[Any, Any] = field(default_factory=dict, compare=False, repr=False)
 
     @property
     def start(self) -> str:
@@ -102,7 +104,8 @@ class Trial:
     add in an order drawn for each job, where it names none; real worlds have their own. ``own_state``: simulated ranks
     have global variables and class attributes of their own. ``left``: what ranks have left
     behind, such as a thread. ``world_fault``: what is wrong with the world itself, if anything is. ``report``: the
-    folder for scripts of failures; None: the usual one.
+    folder for scripts of failures; None: the usual one. ``runs``: what has run of one example, by its program: who asks
+    for it again is given the same; None: nothing is kept.
     """
 
     implementation: Implementation
@@ -118,6 +121,7 @@ class Trial:
     left: Counter[str] = field(default_factory=Counter)
     world_fault: str = ""
     report: Path | None = None
+    runs: "dict[Scenario, tuple[Run, Counter[str]]] | None" = None
 
     @property
     def claims(self) -> Claims:
@@ -170,6 +174,11 @@ class Trial:
         ``asynchrony``, ``order`` and ``timeline``: see `worlds.contract.Job`; only the simulated world heeds them.
         ``conditions``: those of `properties.conditions.Conditions` that are not as usual, by name.
         """
+        as_usual = not contents and not timeline and function == FUNCTION and not conditions
+        if as_usual and asynchrony is None and order is None and self.runs is not None and scenario in self.runs:
+            kept, witnessed = self.runs[scenario]
+            self.witnessed.update(witnessed)
+            return kept
         if asked := beyond(self.claims, scenario):
             raise RuntimeError(
                 f"Lockstep asks {self.implementation.name} for what it does not claim, {asked}: a fault of Lockstep's, "
@@ -195,14 +204,18 @@ class Trial:
         for rank, report in enumerate(outcome):
             for complaint in report.result["complaints"] if report.result else ():
                 raise SilentlyWrong(f"On rank {rank} {complaint}.", scenario, outcome, choices=choices)
-        self.ended(outcome)
-        self.witnessed[SENT] += len(outcome) > 1 and all(any(trains(report, scenario)) for report in outcome)
+        witnessed = Counter({ENDED: 1, TOGETHER: int(len(outcome) > 1)})
+        witnessed[SENT] += len(outcome) > 1 and all(any(trains(report, scenario)) for report in outcome)
         trained = [without(report, "looks", "built", "callers").collectives for report in outcome]
         looks = [tuple(looked_at(report)) for report in outcome]
         outcome = tuple(without(report, "looks") for report in outcome)
         fired = [report.result["hooks"] for report in outcome if report.result is not None]
-        self.witnessed[ORDERS] += any(hooks != fired[0] for hooks in fired)
-        return Run(scenario, outcome, trained, self.claims.stage, choices, looks)
+        witnessed[ORDERS] += any(hooks != fired[0] for hooks in fired)
+        self.witnessed.update(witnessed)
+        run = Run(scenario, outcome, trained, self.claims.stage, choices, looks)
+        if as_usual and self.runs is not None:
+            self.runs.setdefault(scenario, (run, witnessed))
+        return run
 
     def run_and_expect(self, scenario: Scenario) -> tuple[Run, Expectation]:
         """Runs a scenario as usual: the run, and what every rank must hold. Raises as `run` and `expected` do."""

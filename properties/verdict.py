@@ -62,7 +62,8 @@ ERROR_IN_LOCKSTEP = "not judged: error in Lockstep"
 class LawBroken(AssertionError):
     """An implementation failed a law on a scenario. ``headline``: the law broken, in words.
 
-    ``choices``: how the simulated world was told to run it, see `properties.trial.Run`.
+    ``choices``: how the simulated world was told to run it, see `properties.trial.Run`. ``law``: the name of the law,
+    where that is another than the one for which the scenario was drawn.
     """
 
     headline: str
@@ -70,6 +71,7 @@ class LawBroken(AssertionError):
     outcome: Outcome = field(repr=False)
     difference: Difference | None = None
     choices: Mapping[str, Any] = field(default_factory=dict, repr=False)
+    law: str = ""
 
     verdict = ""
 

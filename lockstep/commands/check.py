@@ -103,6 +103,7 @@ def _asked(asked: argparse.Namespace) -> list[str]:
         "--device": asked.device,
         "--model": asked.model,
         "--ranks-per-gpu": asked.ranks_per_gpu,
+        "--budget": asked.budget,
         "--shard": asked.shard,
         "--record": asked.record,
         "--report": asked.report,

@@ -12,6 +12,8 @@ def same_collectives(run: Run, headline: str) -> None:
     """In every group that a rank used, all members issued the same collectives in the same order, and for every message
     that one sent another took one, and the other way round.
     """
+    if same_collectives in run.right:
+        return
     for group in dict.fromkeys([DEFAULT, *(call.group for calls in run.collectives for call in calls)]):
         asked = {
             rank: [call for call in run.collectives[rank] if call.group == group]
@@ -25,6 +27,7 @@ def same_collectives(run: Run, headline: str) -> None:
         for other in others:
             _same_sequence(run, headline, of, first, other)
         _messages_meet(run, headline, asked)
+    run.right[same_collectives] = True
 
 
 def _same_sequence(

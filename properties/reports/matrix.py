@@ -7,6 +7,7 @@ from typing import Any
 from lockstep.properties.verdict import IMPOSSIBLE, NOT_CLAIMED
 
 PROPERTY = "lockstep"  # the key under which a law's test files its verdict with pytest
+SHOWN = "lockstep, of other laws"  # that under which it files on how many of its runs others were judged
 KINDS = 3  # of refusals that are told
 OF_FAILURES = ("verdict", "cause", "scenario", "script", "known")  # what a JUnit file has of each
 
@@ -18,7 +19,10 @@ def verdicts(reports: Iterable[Any], left_out: Iterable[tuple[str, str, str, str
     ``left_out``: implementation, number and name of the laws that did not run, and on which world they cannot; empty:
     not claimed.
     """
+    reports = list(reports)
     filed = [each for report in reports if (each := filed_by(report)) is not None]
+    others = shown(reports)
+    filed = [_with_runs(each, others) for each in filed]
     told = {each["implementation"] for each in filed}
     for name, number, law, world in left_out:
         if name in told:
@@ -26,6 +30,21 @@ def verdicts(reports: Iterable[Any], left_out: Iterable[tuple[str, str, str, str
             row = {"implementation": name, "number": number, "law": law, "world": world, "verdict": verdict}
             filed.append(row)
     return sorted(filed, key=lambda each: (each["implementation"], int(each["number"][1:]), each["law"]))
+
+
+def shown(reports: Iterable[Any]) -> Counter[tuple[str, str, str]]:
+    """By implementation, world and law, on how many runs it was judged that were made for other laws."""
+    found: Counter[tuple[str, str, str]] = Counter()
+    for report in (report for report in reports if getattr(report, "when", "") == "call"):
+        for told in (told for key, told in report.user_properties if key == SHOWN):
+            found.update({(told["implementation"], told["world"], law): runs for law, runs in told["runs"].items()})
+    return found
+
+
+def _with_runs(filed: Mapping[str, Any], runs: Mapping[tuple[str, str, str], int]) -> Mapping[str, Any]:
+    """What a law has filed, with the ``runs`` on which it was judged, if there are more than were drawn for it."""
+    more = runs.get((filed["implementation"], filed["world"], filed["law"]), 0)
+    return {**filed, "runs": filed["examples"] + more} if more and filed.get("examples") else filed
 
 
 def filed_by(report: Any) -> Mapping[str, Any] | None:
@@ -42,6 +61,8 @@ def for_junit(properties: Iterable[tuple[str, Any]]) -> list[tuple[str, Any]]:
     """
     told: list[tuple[str, Any]] = []
     for key, filed in properties:
+        if key == SHOWN:
+            continue
         if key != PROPERTY:
             told.append((key, filed))
             continue
@@ -87,6 +108,7 @@ def _ended(by_world: list[Mapping[str, Any]]) -> str:
     places: dict[str, list[str]] = {}
     for each in sorted(by_world, key=lambda each: str(each["world"]), reverse=True):
         told = f"{each['examples']}" if "examples" in each else ""
+        told = f"{each['runs']} runs, {told} drawn for it" if "runs" in each else told
         told += f", {each['refused']} refused" if "refused" in each else ""
         verdict = f"known: {each['verdict']}" if each.get("known") else each["verdict"]
         places.setdefault(verdict, []).append(f"{each['world']} ({told})" if told else each["world"])

@@ -11,6 +11,7 @@ hold          a law against an implementation, from the first example to the ver
 probing       what is not claimed, tried and told
 unbroken      how a law ends that nothing has broken
 budget        spends the examples, and tells how far it is
+pace          a time for all laws, in the place of a number of examples
 record        keeps them, for a run that goes on
 summary       the verdicts, at the end
 sources       what makes what was kept stale

@@ -15,6 +15,7 @@ from lockstep.properties.models.on_yours import try_out_model
 from lockstep.properties.running import profiles
 from lockstep.properties.running.bench import Bench
 from lockstep.properties.running.import_path import look_here_first
+from lockstep.properties.running.pace import Pace, seconds_of
 from lockstep.properties.running.record import Record
 from lockstep.properties.running.selection import part
 from lockstep.properties.running.where import decide
@@ -39,6 +40,7 @@ def begin(config: pytest.Config) -> tuple[Bench, Record | None]:
         asked = (option("--world"), option("--device"), option("--in-process"), option("--ranks-per-gpu"))
         where = decide(*asked, workers, option("--any-order"))
         part(option("--shard"), [])
+        seconds = seconds_of(option("--budget")) if option("--budget") else None
         if option("--report") and Path(option("--report")).exists() and not Path(option("--report")).is_dir():
             raise Unusable(f"--report {option('--report')}: that is a file; name a folder for the scripts of failures")
         record = Record(Path(option("--record"))) if option("--record") else None
@@ -56,6 +58,7 @@ def begin(config: pytest.Config) -> tuple[Bench, Record | None]:
     if option("--model") and not names:
         raise pytest.UsageError("--model: name what is to wrap the model, too")
     bench = Bench(names or [*CORRECT, *WRAPPERS, *SAMPLERS], where, report=report)
+    bench.pace = None if seconds is None else Pace(seconds, told["workercount"] if told else 1)
     if record is not None and not config.option.help:
         for name in bench.names:
             record.sources(name)

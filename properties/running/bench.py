@@ -1,6 +1,7 @@
 """The bench of one process: its worlds, started when first used, and the implementations under test."""
 
 import warnings
+from collections import defaultdict
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -8,7 +9,9 @@ from typing import Any
 from lockstep.properties.implementations import Implementation, look_up
 from lockstep.properties.models.on_yours import YourModel
 from lockstep.properties.ranks.lookup import is_given
+from lockstep.properties.running.pace import Pace
 from lockstep.properties.running.where import Where
+from lockstep.properties.searching.others import Others
 from lockstep.properties.soundness import Unsound, check
 from lockstep.properties.strategies import MOST_RANKS
 from lockstep.properties.trial import Trial
@@ -28,11 +31,14 @@ class Bench:
     ) -> None:
         self.names, self.where, self._worlds = names, where, dict[str, World]()
         self.model: YourModel | None = None  # on which alone laws are held
+        self.pace: Pace | None = None  # a time for all laws, if they have one
         self._claims, self._report = claims, report
         self._implementations: list[Implementation] | None = None
         self._faults: dict[str, str] = {}
         # What did not run: implementation, law's number, law, and the world that cannot have it (empty: not claimed).
         self.left_out: set[tuple[str, str, str, str]] = set()
+        # The laws that are held together, by the names of implementation and world.
+        self.others: defaultdict[tuple[str, str], Others] = defaultdict(Others)
 
     def world(self, name: str) -> World:
         """The world of that name; always the same one."""

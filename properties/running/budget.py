@@ -1,19 +1,22 @@
 """The budget of a law in a run: examples in portions, each with its own seed, reported and kept as they pass."""
 
+import math
 import time
 from collections import Counter
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from hypothesis import settings
 
 from lockstep.properties.implementations import SLOW
 from lockstep.properties.law import Law, sentence
-from lockstep.properties.running import profiles
+from lockstep.properties.running import pace, profiles
+from lockstep.properties.running.pace import Pace
 from lockstep.properties.running.profiles import PORTION, seed_of
 from lockstep.properties.running.record import Record
 from lockstep.properties.running.sources import digest
+from lockstep.properties.searching.others import Others
 from lockstep.properties.searching.search import Search, refused_for_the_past, search
 from lockstep.properties.trial import ENDED, Trial
 from lockstep.properties.verdict import SilentlyWrong
@@ -30,6 +33,8 @@ class Budget:
     """``seed``: of the whole run; None: Hypothesis chooses. ``record``: what has passed already is not run again, what
     passes now is kept. ``say`` is given a line now and then while a law takes long. ``implementations``: how many are
     under test. ``examples``: of each law; None: as many as the profile has. ``portion``: how many of one seed.
+    ``others``: the laws that are held together, see `properties.searching.others`. ``pace``: each law has its part of
+    a time, in place of a number of examples.
     """
 
     seed: str | None = None
@@ -38,17 +43,24 @@ class Budget:
     implementations: int = 1
     examples: int | None = None
     portion: int = PORTION
+    others: Others = field(default_factory=Others)
+    pace: Pace | None = None
 
     def spend(self, law: Law, trial: Trial) -> Search:
         """Searches portion by portion, and stops at the first that fails, or shows what only the past explains."""
-        profile, examples = settings(), self._examples(trial)
+        profile, examples = settings(), self._examples(law, trial)
         of = f"{law.name} {trial.implementation.name} {trial.world.name}"
         # Passes of another device or of other claims are none of these.
         name, held = trial.implementation.name, f"{of} {trial.world.device} {trial.implementation} {trial.claims}"
         kept_as = f"{of} {digest(held)}{' apart' if trial.apart else ''}"
         progress = Progress(law, trial, examples, self.say)
         whole, size = Search(), self.portion if self.seed is not None else examples
+        ends, real = math.inf, trial.world.name != "sim"
+        if self.pace is not None:
+            ends, size = self.pace.until(name, law, real), pace.portion(real)
         for portion, begin in enumerate(range(0, examples, size)):
+            if portion and time.monotonic() > ends:
+                break
             wanted = min(size, examples - begin)
             kept = self.record.done(kept_as, portion, name) if self.record else {}
             if kept.get("wanted") == wanted:
@@ -77,16 +89,18 @@ class Budget:
 
     def look_behind(self, law: Law, trial: Trial) -> Search:
         """Searches again, for silent corruption alone."""
-        profile, examples = settings(), self._examples(trial)
+        profile, examples = settings(), self._examples(law, trial)
         seed = None if self.seed is None else seed_of(self.seed, law.name, trial.implementation.name, "silent")
         options: Any = {"database": profile.database, "derandomize": profile.derandomize}
         return search(law, trial, examples, seed, only=SilentlyWrong, **options)
 
-    def _examples(self, trial: Trial) -> int:
+    def _examples(self, law: Law, trial: Trial) -> int:
+        if self.pace is not None:
+            return pace.MOST
         if self.examples is not None:
-            return self.examples
+            return self.others.examples(law, self.examples)
         slow = trial.implementation.name in SLOW
-        return profiles.examples(trial.world.name != "sim", self.implementations, slow=slow)
+        return self.others.examples(law, profiles.examples(trial.world.name != "sim", self.implementations, slow=slow))
 
 
 class Progress:

@@ -12,7 +12,7 @@ from lockstep.properties.diagnosing.confirming import confirm
 from lockstep.properties.diagnosing.rerunning import owes_to_sharing, owes_to_the_past, paused
 from lockstep.properties.errors import alike
 from lockstep.properties.law import Law, concerns, sentence
-from lockstep.properties.reports.matrix import PROPERTY
+from lockstep.properties.reports.matrix import PROPERTY, SHOWN
 from lockstep.properties.running.budget import Budget
 from lockstep.properties.running.probing import probe
 from lockstep.properties.running.unbroken import without_failure
@@ -52,11 +52,16 @@ def hold(law: Law, trial: Trial, record: Callable[[str, Any], None], budget: Bud
     """
     filed = {"number": law.number, "law": sentence(law), "implementation": trial.implementation.name}
     filed["world"] = trial.world.name
+    budget = budget or Budget()
+    before = Counter(budget.others.shown)
     try:
-        _hold(law, trial, record, budget or Budget(), filed)
+        _hold(law, trial, record, budget, filed)
     except Exception:
         record(PROPERTY, {**filed, "verdict": ERROR_IN_LOCKSTEP})
         raise
+    finally:
+        if shown := dict(budget.others.shown - before):
+            record(SHOWN, {"implementation": trial.implementation.name, "world": trial.world.name, "runs": shown})
 
 
 def _hold(law: Law, trial: Trial, record: Callable[[str, Any], None], budget: Budget, filed: Mapping[str, Any]) -> None:
@@ -73,6 +78,7 @@ def _hold(law: Law, trial: Trial, record: Callable[[str, Any], None], budget: Bu
         record(PROPERTY, {**filed, "verdict": f"{NOT_CLAIMED}; probed: {verdict}", "examples": examples})
         return
 
+    law = budget.others.join(law)
     trial.witnessed.clear()
     trial.left.clear()
     remarks: list[str] = []
@@ -83,10 +89,17 @@ def _hold(law: Law, trial: Trial, record: Callable[[str, Any], None], budget: Bu
         # Needs most of the suite; a law that holds does not.
         from lockstep.properties.diagnosing.diagnosis import diagnose
         from lockstep.properties.reports.failure import filed_failure
+        from lockstep.properties.reports.paragraphs import entry
 
         verdict = " and ".join(dict.fromkeys(failure.verdict for failure in failures))
-        told = [filed_failure(law, trial, diagnose(trial, failure)) for failure in failures]
+        whose = [budget.others.broken_by(failure.broken, law) for failure in failures]
+        told = [filed_failure(of, trial, diagnose(trial, each)) for of, each in zip(whose, failures, strict=True)]
+        for of, failure, each in zip(whose, failures, told, strict=True):
+            if also := budget.others.also_broken(trial, failure.broken, of):
+                each["report"] += "\n" + "\n".join(entry("Also", f"the same program breaks {'; '.join(also)}."))
         words = "\n\n".join(each["report"] for each in told)
+        if law.name not in {of.name for of in whose}:  # what its own test holds is another's matter
+            filed = {**filed, "number": whose[0].number, "law": sentence(whose[0])}
     else:
         verdict, words = without_failure(trial, found, unseen)
     if verdict in (SIM_ONLY, SHOWS_NOTHING):

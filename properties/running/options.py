@@ -43,6 +43,11 @@ OPTIONS: Mapping[str, Mapping[str, Any]] = {
         "metavar": "MODULE:NAME",
         "help": "a function that makes your model: laws on that alone",
     },
+    "--budget": {
+        "metavar": "TIME",
+        "help": "hold all laws in about that time after the start, such as 60s or 5m, and not by a number of programs; "
+        "laws that others seldom show have most of it",
+    },
     "--shard": {"metavar": "I/N", "help": "only the I-th of N parts of the laws"},
     "--record": {"metavar": "FOLDER", "help": "keep what is done; started again, a stopped run goes on"},
     "--report": {"metavar": "FOLDER", "help": "for the scripts of failures (default: lockstep-report)"},

@@ -1,14 +1,17 @@
 """The selection of tests: every law that an implementation claims, on every world that can have it; or a part."""
 
 import re
+from collections.abc import Iterable
 from typing import Any
 
 import pytest
 
+from lockstep.properties.catalogue import every_law
 from lockstep.properties.implementations import Implementation, Unusable
 from lockstep.properties.law import Law, concerns, sentence
 from lockstep.properties.running.bench import Bench
 from lockstep.properties.running.probing import alternatives
+from lockstep.properties.searching.others import Others
 
 
 def pairs(bench: Bench) -> list[Any]:
@@ -50,6 +53,20 @@ def runs(bench: Bench, item: pytest.Item, probed: bool) -> bool:
         claimed = concerns(law, implementation.claims)
         bench.left_out.add((implementation.name, law.number, sentence(law), world if claimed else ""))
     return held
+
+
+def hold_together(bench: Bench, chosen: Iterable[tuple[Implementation, str, Law]]) -> None:
+    """Tells the bench which laws a run holds against which implementation, on which world: each judges what runs for
+    any of them.
+    """
+    for implementation, world, law in chosen:
+        if concerns(law, implementation.claims):
+            bench.others.setdefault((implementation.name, world), Others()).laws.append(law)
+    for implementation in bench.implementations:
+        for world in bench.where.worlds:
+            others = bench.others[implementation.name, world]
+            all_of_them = {law.name for law in every_law().values() if is_held(law, implementation, world, False)}
+            others.whole = {law.name for law in others.laws} == all_of_them
 
 
 def is_held(law: Law, implementation: Implementation, world: str, probed: bool) -> bool:

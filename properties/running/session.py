@@ -15,7 +15,7 @@ from lockstep.properties.running import profiles
 from lockstep.properties.running.bench import Bench
 from lockstep.properties.running.budget import Budget, say_nothing
 from lockstep.properties.running.hold import hold
-from lockstep.properties.running.selection import is_held
+from lockstep.properties.running.selection import hold_together, is_held
 from lockstep.properties.running.target import name_of, why_only_here
 from lockstep.properties.running.where import DEFAULT, WORLDS, decide
 
@@ -89,12 +89,13 @@ class Session:
                 if test.__name__ in self._chosen:
                     yield Held("P17", as_sentence(test.__name__), "one process", self._kernels(test))
             return
-        for law in every_law().values():
-            if law.name not in self._chosen:
-                continue
-            for world in self._bench.where.worlds:
-                if is_held(law, self.implementation, world, probed):
-                    yield Held(law.number, sentence(law), world, self._program(law, world))
+        laws = [law for law in every_law().values() if law.name in self._chosen]
+        held = [(law, world) for law in laws for world in self._bench.where.worlds]
+        held = [(law, world) for law, world in held if is_held(law, self.implementation, world, probed)]
+        if probed:  # else who asks may hold some of them and not the others
+            hold_together(self._bench, [(self.implementation, world, law) for law, world in held])
+        for law, world in held:
+            yield Held(law.number, sentence(law), world, self._program(law, world))
 
     def close(self) -> None:
         """Ends every process."""
@@ -109,7 +110,8 @@ class Session:
     def _budget(self, world: str) -> Budget:
         examples = profiles.of_so_many(self._examples or profiles.USUAL, self.implementation.name, world != "sim")
         seed = None if self._seed is None else str(self._seed)
-        return Budget(seed, say=self._say, examples=examples)
+        others = self._bench.others[self.implementation.name, world]
+        return Budget(seed, say=self._say, examples=examples, others=others)
 
     def _kernels(self, test: Callable[..., None]) -> Callable[[Record], None]:
         def run(record: Record) -> None:

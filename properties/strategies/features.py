@@ -1,12 +1,16 @@
 """The features of scenarios by name: those chosen for the whole of it, and those of each event."""
 
+from collections.abc import Callable
+from itertools import islice
+
 from lockstep.oracle.formats import FORMATS
 from lockstep.oracle.model import LAYOUTS
 from lockstep.oracle.program import Scenario
 from lockstep.oracle.setup import MODES, SIGNS
 from lockstep.properties.claims import Claims
-from lockstep.properties.events import FACETS
+from lockstep.properties.events import FACETS, general_draw
 from lockstep.properties.events.facet import Feature
+from lockstep.properties.events.options import APART
 from lockstep.properties.events.step import STEP
 
 
@@ -75,3 +79,51 @@ def wanted(has: tuple[str, ...], claims: Claims, enclosed: bool) -> list[Feature
         if name == "adam" and not enclosed:
             raise ValueError("'adam' cannot be drawn where every bit is to be known: no data makes a step of it exact")
     return [FEATURES[name] for name in has]
+
+
+def having(*names: str) -> Callable[[Scenario], bool]:
+    """A condition on scenarios: that one of these features occurs. Where ranks run out of micro-batches most laws
+    compare what such a rank does not have, so that only counts if it is asked for.
+    """
+    features = [FEATURES[name] for name in names]
+    return lambda scenario: (
+        any(each.occurs(scenario) for each in features)
+        and (any(name.startswith("joins") for name in names) or not FEATURES["joins"].occurs(scenario))
+    )
+
+
+def all_of(*names: str) -> Callable[[Scenario], bool]:
+    """The condition that each of these features occurs, and no rank runs out of micro-batches."""
+    return lambda scenario: anything(scenario) and all(FEATURES[name].occurs(scenario) for name in names)
+
+
+def anything(scenario: Scenario) -> bool:
+    """The condition on scenarios that nothing is asked for, but that no rank runs out of micro-batches."""
+    return not FEATURES["joins"].occurs(scenario)
+
+
+def is_usual(scenario: Scenario, claims: Claims) -> bool:
+    """Whether a scenario has nothing that the general draw leaves out, and no rank runs out of micro-batches: laws that
+    compare runs draw no other.
+    """
+    general = general_draw(claims)
+    apart = (
+        feature
+        for feature in FEATURES.values()
+        if any(option in APART and option != "cap" for option in feature.options)
+        or any(kind not in general for kind in feature.phases)
+    )
+    several = any(batch.forwards > 1 or batch.backwards > 1 for batch in scenario.microbatches)
+    caller = scenario.caller
+    return (
+        anything(scenario)
+        and not several
+        and not (caller.beside or caller.joint)
+        and (not any(feature.occurs(scenario) for feature in apart))
+    )
+
+
+def features_meet(scenario: Scenario) -> bool:
+    """The condition that two features occur, and no rank runs out of micro-batches."""
+    those = (name for name, feature in FEATURES.items() if feature.occurs(scenario))
+    return anything(scenario) and len(list(islice(those, 2))) == 2

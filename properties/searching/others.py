@@ -1,0 +1,126 @@
+"""What a run that was made for one law shows of the others: each law that it says something about judges it as well.
+
+Worlds take most of an example's time and judging next to none, so every law sees many more programs than are drawn for
+its own sake.
+"""
+
+import zlib
+from collections import Counter
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from hypothesis.errors import UnsatisfiedAssumption
+
+from lockstep.oracle.lattice import Inexact
+from lockstep.oracle.program import Scenario
+from lockstep.properties.law import Law, plainness, sentence
+from lockstep.properties.strategies.features import is_usual
+from lockstep.properties.strategies.scenarios import comparable
+from lockstep.properties.strategies.within import beyond
+from lockstep.properties.trial import Trial
+from lockstep.properties.verdict import LawBroken, Refused
+
+
+@dataclass
+class Others:
+    """The laws that are held together against an implementation on a world.
+
+    ``whole``: whether these are all that there are, so that each may count on what is drawn for the others. ``shown``:
+    on how many runs that were made for others each was judged, by its sentence.
+    """
+
+    laws: list[Law] = field(default_factory=list)
+    whole: bool = False
+    shown: Counter[str] = field(default_factory=Counter)
+
+    def examples(self, law: Law, most: int) -> int:
+        """How many programs are drawn for a law's own sake, where it would have so many by itself."""
+        return max(1, round(most * law.share)) if self.whole else most
+
+    def join(self, law: Law) -> Law:
+        """The law, on whose examples the others are judged as well: what breaks any of them breaks it."""
+        others = sorted((each for each in self.laws if each.name != law.name), key=plainness)
+        of_one_run = [each for each in others if each.shown_by is not None]
+        related = [each for each in others if each.made_of is not None] if self.whole else []
+        if not of_one_run and not related:
+            return law
+        return replace(law, check=_Joined(law, of_one_run, related, self.shown))
+
+    def broken_by(self, broken: LawBroken, law: Law) -> Law:
+        """The law that was broken where programs were drawn for this one."""
+        return next((each for each in self.laws if each.name == broken.law), law)
+
+    def also_broken(self, trial: Trial, broken: LawBroken, law: Law) -> list[str]:
+        """The numbers and sentences of what else the same program breaks, the plainest first; of laws of one run."""
+        trial, scenario = replace(trial, runs={}, witnessed=Counter()), broken.scenario
+        if not isinstance(scenario, Scenario) or broken.choices.get("asynchrony") or not self.laws:
+            return []
+        try:
+            trial.run(scenario)
+        except (LawBroken, Refused, RuntimeError):
+            return []  # it does not come to its end, and is no run of any law
+        found = []
+        for each in sorted(self.laws, key=plainness):
+            if each.name != law.name and each.shown_by is not None and each.shown_by(scenario):
+                with suppress(Refused, UnsatisfiedAssumption, Inexact):
+                    try:
+                        each.check(trial, scenario)
+                    except LawBroken:
+                        found.append(f"{each.number} {sentence(each)}")
+        return found
+
+
+class _Joined:
+    """The check of a law, and after it those of the others. Of laws that relate runs each has a turn, for a run more.
+
+    The turn stays with a law that was broken, so that this shrinks and can be seen again.
+    """
+
+    def __init__(self, law: Law, of_one_run: Sequence[Law], related: Sequence[Law], shown: Counter[str]) -> None:
+        self._law, self._of_one_run, self._related, self._shown = law, of_one_run, related, shown
+        self._turn = zlib.crc32(law.name.encode())
+
+    def __call__(self, trial: Trial, drawn: Any) -> None:
+        """Raises a LawBroken, which says of which law it is where that is another."""
+        trial = replace(trial, runs={})
+        assert trial.runs is not None
+        self._law.check(trial, drawn)
+        judged: set[Scenario] = set()
+        self._judge(trial, judged)
+        # A law that relates runs itself has made enough of them.
+        if self._related and len(judged) == 1 and is_usual(first := next(iter(trial.runs)), trial.claims):
+            self._relate(first, trial)
+            self._judge(trial, judged)
+
+    def _relate(self, scenario: Scenario, trial: Trial) -> None:
+        """The next law that relates runs, and of which a program may be one."""
+        for turn in range(self._turn, self._turn + len(self._related)):
+            law = self._related[turn % len(self._related)]
+            if law.made_of is not None and (made := law.made_of(trial.claims, scenario)) is not None:
+                self._turn = turn
+                self._let(law, trial, made)
+                self._turn += 1
+                return
+
+    def _judge(self, trial: Trial, judged: set[Scenario]) -> None:
+        """Every law of one run on each run that it has not judged yet."""
+        assert trial.runs is not None
+        for scenario in [each for each in trial.runs if each not in judged]:
+            if beyond(trial.claims, scenario) or comparable(scenario, trial.claims) is None:
+                del trial.runs[scenario]
+                continue
+            judged.add(scenario)
+            for law in self._of_one_run:
+                if law.shown_by is not None and law.shown_by(scenario):
+                    self._let(law, trial, scenario)
+
+    def _let(self, law: Law, trial: Trial, drawn: Any) -> None:
+        with suppress(Refused, UnsatisfiedAssumption):
+            try:
+                law.check(replace(trial, witnessed=Counter()), drawn)
+            except LawBroken as broken:
+                broken.law = law.name
+                raise
+            self._shown[sentence(law)] += 1

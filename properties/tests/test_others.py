@@ -1,0 +1,96 @@
+"""A run that was made for one law is judged by all that it says something about."""
+
+import math
+import time
+
+import pytest
+
+from lockstep.properties.catalogue import every_law
+from lockstep.properties.implementations import Unusable
+from lockstep.properties.law import Law
+from lockstep.properties.reports.matrix import PROPERTY, SHOWN, matrix, verdicts
+from lockstep.properties.running.budget import Budget
+from lockstep.properties.running.hold import hold
+from lockstep.properties.running.pace import Pace, seconds_of
+from lockstep.properties.searching.others import Others
+from lockstep.properties.searching.search import search
+from lockstep.properties.tests.trials import trial_of
+from lockstep.worlds.contract import World
+
+LAWS = every_law()
+START = LAWS["test_every_rank_starts_with_the_parameters_of_rank_0"]
+MEAN = LAWS["test_gradients_equal_the_mean_over_ranks"]
+WIRE = LAWS["test_gradients_travel_in_their_own_dtype_or_a_wider_one"]
+ORDER = LAWS["test_the_result_does_not_depend_on_the_order_of_registration"]
+NAIVE = "lockstep.impls.naive:NaiveDataParallel"
+NARROW = "lockstep.impls.faults.precision:ReducesInFloat32"  # starts rightly, and reduces in too narrow a dtype
+
+
+def told(*filed: tuple[str, object]) -> object:
+    """A report of pytest's with these properties."""
+    return type("Report", (), {"when": "call", "user_properties": list(filed)})
+
+
+def test_what_runs_for_one_law_is_judged_by_the_others(sim: World) -> None:
+    trial, others = trial_of(NAIVE, sim), Others([MEAN, WIRE, ORDER], whole=True)
+    found = search(others.join(MEAN), trial, 10, seed_value=1)
+    assert (found.failures, found.examples) == ([], 10)
+    assert others.shown["gradients travel in their own dtype or a wider one"] >= 10  # and what another law has made
+    assert others.shown["the result does not depend on the order of registration"] > 0
+    assert "gradients equal the mean over ranks" not in others.shown  # those are its own
+
+
+def test_a_failure_of_another_law_is_told_as_that_laws(sim: World) -> None:
+    trial, filed = trial_of(NARROW, sim), list[tuple[str, object]]()
+    budget = Budget("1", examples=20, others=Others([START, MEAN, WIRE]))
+    with pytest.raises(pytest.fail.Exception, match="breaks P1 on the sim world") as failed:
+        hold(START, trial, lambda name, value: filed.append((name, value)), budget)
+    assert "the same program breaks P13 gradients travel in their own dtype" in " ".join(str(failed.value).split())
+    (verdict,) = (value for name, value in filed if name == PROPERTY)
+    assert isinstance(verdict, dict)
+    assert verdict["law"] == "gradients equal the mean over ranks"
+
+
+def test_a_law_says_on_how_many_runs_it_was_judged() -> None:
+    common = {"number": "P4", "law": "replicas", "implementation": "x:X", "world": "sim"}
+    own = told((PROPERTY, {**common, "verdict": "holds", "examples": 12}))
+    more = [
+        told((PROPERTY, {**common, "law": f"{each}", "verdict": "holds", "examples": 9}), (SHOWN, shown))
+        for each, shown in enumerate([{"implementation": "x:X", "world": "sim", "runs": {"replicas": 30}}] * 2)
+    ]
+    assert any("holds on sim (72 runs, 12 drawn for it)" in line for line in matrix(verdicts([own, *more])))
+
+
+def test_only_where_all_laws_are_held_does_one_count_on_what_is_drawn_for_others() -> None:
+    assert Others([MEAN], whole=False).examples(MEAN, 100) == 100
+    assert Others([MEAN], whole=True).examples(MEAN, 100) == round(100 * MEAN.share) < 100
+    assert Others([MEAN], whole=True).examples(MEAN, 1) == 1
+
+
+@pytest.mark.parametrize("law", LAWS.values(), ids=lambda law: law.name)
+def test_a_law_of_which_fewer_programs_are_drawn_is_shown_by_others(law: Law) -> None:
+    assert law.share == 1 or law.shown_by is not None or law.made_of is not None
+    assert law.shown_by is None or law.made_of is None
+
+
+@pytest.mark.parametrize(("words", "seconds"), [("60", 60), ("60s", 60), ("1.5m", 90), ("2h", 7200)])
+def test_a_time_is_written_as_people_write_it(words: str, seconds: float) -> None:
+    assert seconds_of(words) == seconds
+
+
+@pytest.mark.parametrize("words", ["", "0s", "soon", "-5", "5 parsecs"])
+def test_any_other_time_is_refused_in_a_line(words: str) -> None:
+    with pytest.raises(Unusable, match="write a time, such as 60s, 5m or 1h"):
+        seconds_of(words)
+
+
+def test_a_law_that_others_seldom_show_has_more_of_the_time() -> None:
+    pace = Pace(100)
+    rare = LAWS["test_gradients_scale_with_the_loss"]
+    pace.expect(("x:X", law, False) for law in (MEAN, ORDER, rare))
+    now = time.monotonic()
+    first = pace.until("x:X", MEAN, False) - now
+    whole = MEAN.share + ORDER.share + rare.share
+    assert math.isclose(first, 100 * MEAN.share / whole, rel_tol=0.01)
+    last = pace.until("x:X", rare, False) - time.monotonic()
+    assert last > 5 * first
