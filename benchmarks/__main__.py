@@ -24,7 +24,8 @@ def main() -> None:
     # Others at work blur the ratios: a process that often waits is then treated better than one that only computes.
     machine = f"{os.cpu_count()} cores, load average {os.getloadavg()[0]:.1f}"
     print(f"Lockstep, {today}: Python {platform.python_version()}, {versions}; {machine}\n")
-    for line in itertools.chain(worlds.lines(rounds), [""], shares.lines(), [""], start.lines()):
+    tables = (worlds.lines(rounds), shares.lines(), start.lines(), start.of_published())
+    for line in itertools.chain.from_iterable(itertools.chain(table, [""]) for table in tables):
         print(line, flush=True)
 
 

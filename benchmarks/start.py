@@ -1,4 +1,5 @@
-"""The time that a user waits: for a page of help, and from the command to the first example.
+"""The time that a user waits: for a page of help, from the command to the first example, and to the first verdict on a
+class as people publish it.
 
 Each against what any program of its kind takes: `python -c pass`, and `python -c "import torch"`.
 """
@@ -8,7 +9,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 ROUNDS = 5
@@ -26,6 +27,13 @@ class Noted(NaiveDataParallel):
         super().__init__(module)
 """
 LAW = "gradients_equal_the_mean"
+# A class of each shape for which another way leads to it, from `properties.tests.shapes`, and words of a law's name.
+PUBLISHED = {
+    "one argument": ("OneArgument", LAW),
+    "called after backward": ("average_gradients", LAW),
+    "sharded optimizer": ("Sharded", "every_step_leaves"),
+    "plain layers in shards": ("ShardsLayers", "a_real_model_gets_the_mean"),
+}
 
 
 def lines(rounds: int = ROUNDS) -> Iterator[str]:
@@ -71,3 +79,22 @@ def first_example() -> float:
         command = [sys.executable, "-m", "lockstep", *asked]
         subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
         return float(noted.read_text().splitlines()[1]) - began
+
+
+def of_published(rounds: int = ROUNDS, shapes: Sequence[str] = tuple(PUBLISHED)) -> Iterator[str]:
+    """The figures of those shapes of published code, as medians of so many rounds."""
+    measured: dict[str, list[float]] = {shape: [] for shape in ("torch", *shapes)}
+    for _ in range(rounds):
+        measured["torch"].append(elapsed([sys.executable, "-c", "import torch"]))
+        for shape in shapes:
+            measured[shape].append(first_verdict(*PUBLISHED[shape]))
+    seconds = {name: statistics.median(each) for name, each in measured.items()}
+    yield f"Until the first verdict is printed, on 100 examples of a law, medians of {rounds} rounds:"
+    for shape in shapes:
+        yield f"  {shape:32} {seconds[shape]:6.2f} s, {_times(seconds, shape, 'torch')} `import torch`"
+
+
+def first_verdict(name: str, law: str) -> float:
+    """Seconds until `lockstep check` has printed how a law ended for a class of `properties.tests.shapes`."""
+    target = f"lockstep.properties.tests.shapes:{name}"
+    return elapsed([sys.executable, "-m", "lockstep", "check", target, "--world", "sim", "-k", law, "-n", "0"])

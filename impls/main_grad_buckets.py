@@ -69,6 +69,7 @@ class MainGradBuckets(DataParallel):
         "accumulation": True,
         "cap_from": "first step",
         "unused": "untouched",
+        "idle_ranks": True,
         "reduce_dtype": "float32",
         "direct_forwards": True,
         "moved_parameters": True,
@@ -106,7 +107,9 @@ class MainGradBuckets(DataParallel):
         self._in_flight = [bucket.all_reduce() for bucket in self._buckets]
 
     def finish_gradient_synchronization(self) -> None:
-        """Waits for all buckets and sets the gradients."""
+        """Waits for all buckets and sets the gradients. Where this rank used no parameter, no hook has sent them."""
+        if not self._in_flight:
+            self._send()
         for work, bucket in zip(self._in_flight, self._buckets, strict=True):
             work.wait()
             bucket.hand_out()

@@ -28,6 +28,7 @@ IN_BUCKETS = {
     "accumulation": True,
     "cap_from": "first step",
     "unused": "zero",
+    "idle_ranks": True,
     "masters": True,
     "moved_parameters": True,
     "exact_memory": True,

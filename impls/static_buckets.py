@@ -88,6 +88,7 @@ class StaticBuckets(DataParallel):
         "callers_collectives": False,
         "accumulation": True,
         "unused": "untouched",
+        "idle_ranks": True,
         "reentrant_checkpointing": "each once",
         "cap_from": "first step",
         "overlaps": True,

@@ -43,6 +43,7 @@ class Zero3(ShardedDataParallel):
         "accumulation": True,
         "backwards": "anywhere",
         "unused": "zero",
+        "idle_ranks": False,  # a unit is gathered for backward when backward comes to it
         "stage": 3,
         "exact_memory": True,
         "same_bits": True,

@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from lockstep.properties.ranks.cuda_stubs import TOLD
 from lockstep.properties.reports.causes import tell_once
 from lockstep.properties.reports.failure import FOLDER
 from lockstep.properties.reports.matrix import filed_by
@@ -63,8 +64,10 @@ class CheckResult:
     the known ones. ``mended``: the entries of the file of known failures that fail no more.
     """
 
-    def __init__(self, target: str, ends: Sequence[Any], mended: Sequence[Known] = ()) -> None:
-        self.target, self._ends, self.mended = target, ends, tuple(mended)
+    def __init__(
+        self, target: str, ends: Sequence[Any], mended: Sequence[Known] = (), notes: Sequence[str] = ()
+    ) -> None:
+        self.target, self._ends, self.mended, self._notes = target, ends, tuple(mended), notes
         self.laws = tuple(_result(end) for end in ends)
         self.failures = tuple(failure for end in ends for failure in _failures(end))
 
@@ -84,7 +87,7 @@ class CheckResult:
         causes = tell_once(failed, all_of_them="`failures` of the result has them all")
         filed = [each for end in told if (each := filed_by(end)) is not None]
         end = [*summary(filed, causes, False, None, folded=True), *settled.told(filed, self.mended)]
-        return "\n".join([*(f"{each.longrepr}\n" for each in failed), *end])
+        return "\n".join([*(f"{each.longrepr}\n" for each in failed), *self._notes, *end])
 
     def __repr__(self) -> str:
         broken = sum(not law.passed for law in self.laws)
@@ -118,6 +121,8 @@ def check(
     seed: int | None = None,
     report: str | Path = FOLDER,
     known: str | Path | None = None,
+    model: str | Callable[..., Any] | None = None,
+    cuda_stubs: bool = False,
 ) -> CheckResult:
     """Hold a class, or a function that makes the wrapper, against every law that it claims; try it on the others.
 
@@ -126,7 +131,9 @@ def check(
     those with this number, such as "P6", or with these words in their names; None: all. ``examples``: training programs
     drawn for each law on simulated ranks, and a tenth of them on real processes. ``seed``: draw the same programs each
     time. ``report``: the folder for the scripts of failures, made only where there is one to write. ``known``: a file
-    of failures that are known, see `lockstep.properties.results.known`.
+    of failures that are known, see `lockstep.properties.results.known`. ``model``: a function that makes a model of
+    yours, or its name, as `--model` takes it: the laws on real models are held on that, and no others. ``cuda_stubs``:
+    on a machine without a GPU, calls such as `torch.cuda.synchronize()` do nothing.
 
     Other processes import the target by its name. One that they cannot import, such as a class defined in a notebook,
     runs on simulated ranks in this process, where nothing ends it should it hang.
@@ -135,7 +142,7 @@ def check(
     """
     progress, entries = _Progress(), known_failures.read(known)
     with _TURN:
-        session = Session(target, claims, world, laws, examples, seed, Path(report), progress.say)
+        session = Session(target, claims, world, laws, examples, seed, Path(report), model, cuda_stubs, progress.say)
         try:
             held = list(session.held(probed=True))
             ends = []
@@ -143,7 +150,8 @@ def check(
                 progress.show(number, len(held), f"{each.number} {each.law}")
                 ends.append(_end_of(each, entries))
             filed = [row for end in ends if (row := filed_by(end)) is not None]
-            return CheckResult(session.implementation.name, ends, settled.mended(filed, entries, laws is None))
+            mended = settled.mended(filed, entries, laws is None)
+            return CheckResult(session.implementation.name, ends, mended, [TOLD] if cuda_stubs else [])
         finally:
             progress.clear()
             session.close()

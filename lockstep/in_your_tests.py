@@ -21,6 +21,8 @@ def law_tests(
     seed: int | None = None,
     report: str | Path = "lockstep-report",
     known: str | Path | None = None,
+    model: str | Callable[..., Any] | None = None,
+    cuda_stubs: bool = False,
 ) -> Callable[..., None]:
     """A pytest test for each law that the target claims, in one parametrized function.
 
@@ -39,7 +41,7 @@ def law_tests(
         return _no_test
     import pytest
 
-    cases = _Cases(target, claims, world, laws, examples, seed, Path(report))
+    cases = _Cases(target, claims, world, laws, examples, seed, Path(report), model, cuda_stubs)
 
     def test(law: Any, request: Any) -> None:
         from lockstep.properties.reports.matrix import for_junit

@@ -186,6 +186,11 @@ class Claims:
         probed=True,
         inferred=lambda shape: UNUSED[0] if shape.is_optimizer and not shape.averages_in_step else None,
     )
+    idle_ranks: bool = claim(
+        False,
+        "A rank may use no parameter in a micro-batch in which another rank uses some.",
+        probed=True,
+    )
     survives_errors: bool = claim(
         False, "The caller may raise an error in a micro-batch, catch it, and train on.", probed=True
     )

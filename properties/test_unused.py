@@ -149,3 +149,18 @@ def test_what_was_used_only_inside_no_sync_is_synchronized(trial: Trial, scenari
     Broken by noting uses only in backwards that synchronize: pytorch/pytorch#69031.
     """
     judge.values_equal(*trial.run_and_expect(scenario), "What was used inside no_sync alone is not synchronized.")
+
+
+@law(
+    "P6",
+    lambda claims: exact_scenarios(claims, has=("idle rank",)),
+    needs=lambda claims: claimed(claims) and claims.idle_ranks and claims.most_ranks > 1,
+)
+def test_a_rank_that_uses_no_parameter_gets_the_mean_like_the_others(trial: Trial, scenario: Scenario) -> None:
+    """In a micro-batch of which a rank uses no parameter it contributes zeros, and receives the means of the others.
+
+    Why: a batch may be all padding, or of a task that one part of the model serves. No hook fires on such a rank, so
+    who waits for the first of them to send anything leaves the others waiting. Broken where nothing at all was used:
+    pytorch/pytorch#23425, NVIDIA-NeMo/Automodel#2468.
+    """
+    judge.values_equal(*trial.run_and_expect(scenario), "A rank that uses no parameter goes wrong, or others do.")

@@ -27,7 +27,7 @@ import sys
 import tempfile
 import time
 import types
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from multiprocessing.connection import Connection
 from multiprocessing.forkserver import ForkServer
 from pathlib import Path
@@ -73,6 +73,7 @@ TUNABLES, ALL_SHARED = "GLIBC_TUNABLES", "glibc.malloc.tcache_count=0:glibc.mall
 # A server imports from where Python's own settings say, and not from the current folder, which may have a module called
 # like one of ours. A clone of Lockstep is not where they say.
 SAFE_PATH, PATH = "PYTHONSAFEPATH", "PYTHONPATH"
+_OWN = "LOCKSTEP_"  # with which Lockstep's own variables begin
 TAKEN_BACK = "LOCKSTEP_TAKEN_BACK"  # what a server makes of its environment once it has started, see `preloaded`
 
 
@@ -124,9 +125,20 @@ def prepare(ranks: int) -> None:
             pass
 
 
-def _begin(serve: Callable[..., None], connection: Connection, log: str, arguments: tuple[Any, ...]) -> None:
-    """First thing in a process forked by the fork server, which becomes the child's guard."""
+def _begin(
+    serve: Callable[..., None],
+    connection: Connection,
+    log: str,
+    environment: Mapping[str, str],
+    arguments: tuple[Any, ...],
+) -> None:
+    """First thing in a process forked by the fork server, which becomes the child's guard. ``environment``: what the
+    supervisor has now of Lockstep's own variables, which may have changed since the fork server started.
+    """
     os.setsid()
+    for name in [name for name in os.environ if name.startswith(_OWN) and name not in environment]:
+        del os.environ[name]
+    os.environ.update(environment)
     # Each child is handed what keeps the fork server alive; only the supervisor may have that.
     os.close(multiprocessing.forkserver._forkserver._forkserver_alive_fd)  # type: ignore[attr-defined]
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the supervisor's to handle
@@ -223,8 +235,10 @@ class Child:
         self._folder = new_folder()
         self._log = str(Path(self._folder.name) / "log")
         self.connection, theirs = multiprocessing.Pipe()
+        own = {name: value for name, value in os.environ.items() if name.startswith(_OWN)}
+        given = (serve, theirs, self._log, own, arguments)
         with _fork_server(rank % len(_SERVERS)) as context:
-            self._process = context.Process(target=_begin, args=(serve, theirs, self._log, arguments), daemon=True)
+            self._process = context.Process(target=_begin, args=given, daemon=True)
             self._process.start()
         theirs.close()
         self.memory = MEMORY

@@ -19,6 +19,7 @@ REPLICAS = "test_replicas_are_bitwise_equal_after_construction_and_after_every_s
 SCALES = "test_gradients_scale_with_the_loss"
 RELABELED = "test_it_does_not_matter_which_rank_holds_which_samples"
 SAME_COLLECTIVES = "test_every_rank_issues_the_same_collectives"
+IDLE = "test_a_rank_that_uses_no_parameter_gets_the_mean_like_the_others"
 NOBODY_WAITS = "test_no_rank_waits_for_ever_where_ranks_use_different_parameters"
 
 
@@ -223,3 +224,58 @@ class TheSameAreUsedForEver(StaticBuckets):
         self._used = used if self._used is None else self._used
         if not used <= self._used:
             raise KeyError("a gradient of a parameter that is in no bucket")
+
+
+class NoHookNothingToSend(StaticBuckets):
+    """Has nothing to finish where no hook has fired since forward."""
+
+    known_fault = "a rank that used no parameter sends nothing, and the others wait for it"
+    source = "C17 D https://github.com/pytorch/pytorch/issues/23425"
+    killed_by = (IDLE, NOBODY_WAITS)
+    _fired = False
+
+    def prepare(self) -> None:
+        """Nothing has fired yet."""
+        super().prepare()
+        self._fired = False
+
+    def _on_gradient(self, parameter: nn.Parameter) -> None:
+        self._fired = True
+        super()._on_gradient(parameter)
+
+    def finish_gradient_synchronization(self) -> None:
+        """Begins with what hooks have begun."""
+        if self._fired:
+            super().finish_gradient_synchronization()
+
+
+class IdleRanksKeepTheirs(StaticBuckets):
+    """Takes part for the sake of the others where this rank has no gradient at all, and leaves the means to them."""
+
+    known_fault = "a rank without any gradient does not get the means of the others"
+    source = "recipe"
+    killed_by = (IDLE, MEAN)
+
+    def finish_gradient_synchronization(self) -> None:
+        """Drops what has come."""
+        idle = all(parameter.grad is None for parameter in self.trained)
+        super().finish_gradient_synchronization()
+        for parameter in self.trained if idle else ():
+            parameter.grad = None
+
+
+class MeanOfThoseAtWork(StaticBuckets):
+    """Divides by the number of ranks that have some gradient."""
+
+    known_fault = "a rank that used no parameter does not count in the mean"
+    source = "recipe"
+    killed_by = (IDLE,)
+
+    def finish_gradient_synchronization(self) -> None:
+        """Undoes the division by all ranks."""
+        ranks = torch.tensor([float(any(parameter.grad is not None for parameter in self.trained))])
+        dist.all_reduce(ranks)
+        super().finish_gradient_synchronization()
+        for parameter in self.trained:
+            if parameter.grad is not None and ranks:
+                parameter.grad = parameter.grad * dist.get_world_size() / ranks.item()

@@ -7,6 +7,7 @@ import sys
 from typing import Any
 
 import pytest
+import torch
 import torch.distributed as dist
 from torch import nn
 
@@ -15,7 +16,9 @@ from lockstep.checking import CheckResult
 from lockstep.impls.naive import NaiveAccumulation, NaiveDataParallel
 from lockstep.oracle.program import NAMES
 from lockstep.properties.implementations import Unusable
+from lockstep.properties.ranks.cuda_stubs import TOLD, are_asked
 from lockstep.properties.running.target import name_of
+from lockstep.properties.tests import own_models, shapes
 from lockstep.worlds.process_tree import Leftovers
 
 LAW = "gradients_equal_the_mean"
@@ -102,6 +105,25 @@ def test_claims_are_taken_in_the_place_of_those_that_are_declared() -> None:
     assert declined.laws == ()
 
 
+def test_a_model_of_the_users_own_is_the_only_one_that_laws_are_held_on() -> None:
+    wrong = lockstep.check(own_models.Forgets, model=own_models.make, laws="P1", examples=3, seed=0)
+    (law,) = wrong.laws
+    assert law.law == "P1 a real model gets the mean gradient of the whole batch"
+    assert "The first module whose gradient differs is wide." in " ".join(wrong.failures[0].report.split())
+    right = lockstep.check(own_models.Whole, model=lambda: own_models.make(), laws="P1", examples=3, seed=0)
+    assert [law.verdict for law in right.laws] == ["holds"]
+
+
+def test_code_for_cuda_runs_where_stubs_are_asked_for_and_only_then() -> None:
+    """In one process of the caller's, one after the other."""
+    options: dict[str, Any] = {"laws": LAW, "examples": 3, "seed": 0}
+    assert lockstep.check(shapes.ForCUDA, **options).passed == torch.cuda.is_available()
+    told = lockstep.check(shapes.ForCUDA, cuda_stubs=True, **options)
+    assert told.passed
+    assert TOLD in str(told)
+    assert not are_asked()
+
+
 def refused(*arguments: Any, **options: Any) -> str:
     """The line in which a call is refused."""
     with pytest.raises(Unusable) as told:
@@ -123,6 +145,12 @@ def test_what_cannot_be_checked_is_told_in_one_line() -> None:
     assert "there is no claim 'magic'" in refused(NaiveDataParallel, claims={"magic": True})
     assert refused("nowhere:X") == "nowhere:X: there is no module 'nowhere' on sys.path"
     assert "cannot be called" in refused(lambda module: None, laws=LAW)
+    assert refused(NaiveDataParallel, model=own_models.raises).startswith(
+        "model=lockstep.properties.tests.own_models:raises: KeyError: 'no data'"
+    )
+    assert refused(made_here(), cuda_stubs=True) == (
+        "cuda_stubs=True needs processes of its own: it is defined inside a function; put it into a module"
+    )
 
 
 def test_lockstep_has_the_names_that_it_says_and_no_others() -> None:

@@ -41,8 +41,9 @@ class Backward(Event):
 
     Rank r of N holds the samples r*S/N .. (r+1)*S/N - 1 of the S samples; its loss is the mean of theirs, times the
     loss scale if there is one. ``orders[s]``: the parameters that sample s uses, in the order in which backward gets
-    there; one that does not occur takes no part. Gradients add to those already there. Dividing by the number of
-    micro-batches is the caller's business, so no event does it. Forward adds m*N + r + 1 to each buffer element.
+    there; one that does not occur takes no part. A rank may use none where another uses some: its loss is then of a
+    tensor of the caller's own. Gradients add to those already there. Dividing by the number of micro-batches is the
+    caller's business, so no event does it. Forward adds m*N + r + 1 to each buffer element.
 
     ``nested``: inside ``no_sync``, a second ``no_sync`` is entered and left before forward runs; that does not end the
     outer one. ``together``: the ``no_sync`` of the micro-batch right before, if that was inside one, or the outer one,
@@ -141,7 +142,7 @@ class Backward(Event):
         return replace(self, orders=tuple(tuple(change(order)) for order in self.orders))
 
     def check(self, setup: Setup, before: Standing) -> None:
-        """Its samples are shared evenly, every rank that is there uses what is trained, and those gone stay away."""
+        """Its samples are shared evenly, ranks that are there use what is trained, and those gone stay away."""
         if before.gone is not None and (self.direct or self.meanwhile or self.metric):
             raise ValueError(f"{self!r} is in a join, where ranks that have run out follow nothing but the wrapper")
         if self.meanwhile == "evaluates" and setup.buffers and setup.broadcast_buffers:
@@ -161,13 +162,9 @@ class Backward(Event):
         for order in self.orders:
             if len(set(order)) != len(order) or not set(order) <= before.trained:
                 raise ValueError(f"the order {order} does not name trainable parameters once each")
-        for rank in range(ranks):
-            if not self.order(rank, ranks) and rank not in self.gone:
-                number = before.batch
-                raise ValueError(
-                    f"rank {rank} uses no parameter in micro-batch {number}, so there is no backward to run"
-                )
         self._check_gone(ranks, before.gone)
+        if not any(self.orders):
+            raise ValueError(f"no rank uses a parameter in micro-batch {before.batch}, so there is no backward to run")
         if self.synchronize and self.forwards > 1 and before.local and setup.buffers and setup.broadcast_buffers:
             raise ValueError(f"{self!r} leaves open before which forward buffers are broadcast: have none")
 

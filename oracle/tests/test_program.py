@@ -85,9 +85,9 @@ MALFORMED: dict[str, tuple[Callable[[], object], str]] = {
     "a parameter that is not there": (lambda: Scenario(2, (ONE,), (Backward(((0,), (1,))), Finish())), r"\(1,\)"),
     "a negative parameter": (lambda: Scenario(2, (ONE,), (Backward(((0,), (-1,))), Finish())), r"\(-1,\)"),
     "a parameter twice": (lambda: Scenario(2, (ONE,), (Backward(((0, 0), (0,))), Finish())), r"\(0, 0\)"),
-    "a rank that uses nothing": (
-        lambda: Scenario(2, (ONE,), (Backward(((0,), ())), Finish())),
-        "rank 1 .* micro-batch 0",
+    "ranks that use nothing": (
+        lambda: Scenario(2, (ONE,), (Backward(((), ())), Finish())),
+        "no rank uses a parameter in micro-batch 0",
     ),
     "a backward without a forward": (lambda: Backward(((0,),), forwards=0), "at least one forward, not 0"),
     "forwards without a backward": (lambda: Backward(((0,),), backwards=0), "at least one backward, not 0"),
@@ -186,7 +186,7 @@ def test_a_program_without_backward_has_as_many_samples_as_ranks() -> None:
             "ranks () of 2 cannot be gone after [1] gone before",
         ),
         ({"program": (Join(), Backward(((), ()), gone=(0, 1)), Finish(), EndJoin())}, "ranks (0, 1) of 2"),
-        ({"program": (Join(), replace(GONE, gone=(0,)), Finish(), EndJoin())}, "rank 1 uses no parameter"),
+        ({"program": (Join(), replace(GONE, gone=(0,)), Finish(), EndJoin())}, "a micro-batch for a rank that is gone"),
         ({"program": (Join(), *BATCH, EndJoin()), "optimizer": "Adam"}, "Join takes SGD without momentum"),
         ({"loss_scale": LossScale(3.0)}, "3.0"),
         ({"outside": (0,)}, "outside (0,) does not name parameters of units"),

@@ -143,6 +143,9 @@ class BackwardFacet(Facet[Backward]):
             "nested": Feature(lambda s: any(batch.nested for batch in s.microbatches), (NESTED,)),
             "together": Feature(lambda s: any(map(s.stays_in_no_sync, range(len(s.program)))), (TOGETHER,)),
             "unused": Feature(_leaves_some_unused, parameters=2, claim=lambda claims: claims.unused is not None),
+            "idle rank": Feature(
+                leaves_a_rank_idle, claim=lambda c: c.idle_ranks and c.unused is not None, by_chance=True
+            ),
             "overflow": Feature(
                 lambda s: any(batch.overflow for batch in s.microbatches), (OVERFLOW,), ("loss scale",)
             ),
@@ -202,7 +205,7 @@ class BackwardFacet(Facet[Backward]):
         each = [
             f"backward: rank {rank} has run out of micro-batches"
             if rank in event.gone
-            else f"backward: {where}rank {rank} reaches {names(orders[rank])}{over[rank]}"
+            else f"backward: {where}rank {rank} reaches {names(orders[rank]) or 'no parameter'}{over[rank]}"
             for rank in range(len(orders))
         ]
         return [*each, *told]
@@ -227,6 +230,10 @@ class BackwardFacet(Facet[Backward]):
             lines += [f"kept, used, once = {{}}, orders[{own}], {once}"]
         for rank in event.overflow:
             lines += [f"if {own} == {rank}:", f"    {_overflows(writer, event, scenario.order(batch, rank))}"]
+        aside = ""
+        if any(not orders[rank] for rank in ranks if rank not in event.gone):
+            aside = " + aside"
+            lines += ["aside = torch.zeros((), requires_grad=True)  # a rank that uses no parameter has a backward too"]
         adds = {"increment": f"{batch * scenario.world_size} + rank + 1"} if scenario.mode == "train" else {}
         run: list[str] = []
         given = "inputs" if differentiated else f"coefficients[{own}]"
@@ -235,13 +242,14 @@ class BackwardFacet(Facet[Backward]):
             order = losses.READ_TOO.format(order, "[::-1]" * (scenario.probe == "linear"))
         loss = writer.call(given, order, **adds)
         if differentiated:
-            run = losses.differentiated(writer, loss)
+            run = losses.differentiated(writer, loss, batch)
             loss = "(loss + taken)" if halved else "taken"
         elif halved:
             run, loss = losses.halved(writer, loss, event.loss == "parameters, then outputs")
+        loss = f"({loss}{aside})" if aside else loss
         if first:
             lines += [f"earlier = [{', '.join(first)}]"]
-            run += [f"losses = [{writer.call(f'each[{own}]', f'orders[{own}]')} for each in earlier]"]
+            run += [f"losses = [{writer.call(f'each[{own}]', f'orders[{own}]')}{aside} for each in earlier]"]
         meanwhile = writer.zero_grad(event.zeroes.set_to_none) if event.zeroes is not None else []
         if event.evaluates:
             writer.calls = "wrapped"
@@ -323,6 +331,17 @@ def _leaves_some_unused(scenario: Scenario) -> bool:
     if scenario.has(Freeze):
         return any(len(orders) > 1 for orders in used)
     return any(orders != {frozenset(trained)} for orders in used)
+
+
+def leaves_a_rank_idle(scenario: Scenario) -> bool:
+    """Whether a rank uses no parameter in some micro-batch that it has."""
+    ranks = range(scenario.world_size)
+    return any(
+        not batch.order(rank, scenario.world_size)
+        for batch in scenario.microbatches
+        for rank in ranks
+        if rank not in batch.gone
+    )
 
 
 def _backwards(writer: Writer, event: Backward, loss: str, meanwhile: list[str]) -> list[str]:

@@ -22,6 +22,7 @@ Orders = tuple[tuple[int, ...], ...]
 class Feature:
     """Something that a scenario can have. ``phases`` of a program and ``options`` of a scenario bring it about, and say
     what must be claimed for it; only where there are neither, ``claim`` says so. ``parameters``: how many it takes.
+    ``by_chance``: it is drawn beside any others, so that `properties.strategies.combined` need not ask for it.
     """
 
     occurs: Callable[[Scenario], bool]
@@ -29,6 +30,7 @@ class Feature:
     options: tuple[str, ...] = ()
     parameters: int = 1
     claim: Claimed = always
+    by_chance: bool = False
 
     def __post_init__(self) -> None:
         for name in self.options:

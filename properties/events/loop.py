@@ -24,10 +24,13 @@ def _nothing(claims: Claims) -> tuple[str, ...]:
 
 @dataclass(frozen=True)
 class RankSeed:
-    """The draw for one rank: the number of its order, and the set of parameters absent there as bits."""
+    """The draw for one rank: the number of its order, and the set of parameters absent there as bits. ``idle``: it uses
+    none in about half of the micro-batches.
+    """
 
     order: int
     absent: int
+    idle: bool = False
 
 
 @dataclass(frozen=True)
@@ -108,6 +111,10 @@ class Loop:
             () if number in gone else order(rank, phase, self.trained, self.claims)
             for number, rank in enumerate(self.ranks)
         )
+        if not any(orders):  # somebody has a backward to run
+            first = next(number for number in range(len(self.ranks)) if number not in gone)
+            only = reached(self.ranks[first], phase, self.trained)[:1]
+            orders = (*orders[:first], only, *orders[first + 1 :])
         over = (phase.shift % len(self.ranks),) if overflow else ()
         self.events.append(Backward(orders, synchronize, overflow=over, gone=gone, **more))
         self.events += [Finish()] if synchronize else []
@@ -148,9 +155,16 @@ def permutation(items: tuple[int, ...], number: int) -> tuple[int, ...]:
 
 def order(rank: RankSeed, phase: Phase, trained: tuple[int, ...], claims: Claims) -> tuple[int, ...]:
     """In which order, and whether, a rank's backward reaches the parameters in a micro-batch."""
-    reached = permutation(trained, rank.order * (phase.twist + 1) + phase.twist)
+    everything = reached(rank, phase, trained)
     if claims.unused is None:
-        return reached
+        return everything
     absent = rank.absent >> phase.shift
-    present = tuple(p for p in reached if not absent >> trained.index(p) & 1)
-    return present or reached[:1]  # a rank that uses nothing has no backward to run
+    present = tuple(p for p in everything if not absent >> trained.index(p) & 1)
+    if claims.idle_ranks and rank.idle and phase.shift % 2 == 0:
+        return ()
+    return present or everything[:1]
+
+
+def reached(rank: RankSeed, phase: Phase, trained: tuple[int, ...]) -> tuple[int, ...]:
+    """In which order a rank's backward reaches the parameters in a micro-batch that uses all of them."""
+    return permutation(trained, rank.order * (phase.twist + 1) + phase.twist)

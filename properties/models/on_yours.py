@@ -56,18 +56,20 @@ class YourModel:
         return replace(law, draws=draws, witnesses={})
 
 
-def try_out_model(name: str, implementations: Sequence[Implementation], world: World) -> YourModel:
+def try_out_model(
+    name: str, implementations: Sequence[Implementation], world: World, asked: str = "--model "
+) -> YourModel:
     """Makes a model and runs it, on one rank. Raises Unusable, in one line, for what cannot be followed, and where it
-    has buffers and nobody says what becomes of them.
+    has buffers and nobody says what becomes of them. ``asked``: how it was given, for that line.
     """
     (report,) = world.run(Job("lockstep.properties.models.yours:try_out", json.dumps(name), 1))
     world.close()
     if report.result is None or report.result["wrong"]:
         words = report.result["wrong"] if report.result else f"{name}: {report.error and report.error.message}"
-        raise Unusable(f"--model {' '.join(words.split())}")
+        raise Unusable(f"{asked}{' '.join(words.split())}")
     silent = [each.short for each in implementations if each.claims.buffers is None]
     if report.result["has_buffers"] and silent:
         known = " or ".join(f'{{"buffers": "{value}"}}' for value in BUFFERS)
         words = f"the model has buffers, and {silent[0]} does not say what becomes of them; it claims {known}"
-        raise Unusable(f"--model {name}: {words}")
+        raise Unusable(f"{asked}{name}: {words}")
     return YourModel(name, report.result["has_buffers"])

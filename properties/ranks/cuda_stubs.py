@@ -7,6 +7,7 @@ Nothing else of `torch.cuda` is replaced: what would put a tensor on a GPU still
 import contextlib
 import functools
 import os
+from collections.abc import Iterator
 from typing import Any
 
 _ASKED = "LOCKSTEP_CUDA_STUBS"
@@ -28,6 +29,17 @@ def ask(asked: bool) -> None:
     os.environ.pop(_ASKED, None)
     if asked:
         os.environ[_ASKED] = "1"
+
+
+@contextlib.contextmanager
+def asking(asked: bool) -> Iterator[None]:
+    """Asks for it, or does not, until the end of the context; then it is as before."""
+    before = are_asked()
+    ask(asked)
+    try:
+        yield
+    finally:
+        ask(before)
 
 
 def are_asked() -> bool:
@@ -74,13 +86,18 @@ def _zero(*_: Any, **__: Any) -> int:
     return 0
 
 
-@functools.cache
 def install() -> None:
-    """Once for this process, where it is asked for and there is no GPU."""
+    """Replaces the calls in this process, for good, where it is asked for and there is no GPU."""
+    if are_asked():
+        _replace()
+
+
+@functools.cache
+def _replace() -> None:
     import torch
 
     cuda: Any = torch.cuda
-    if not are_asked() or cuda.is_available():
+    if cuda.is_available():
         return
     for name in _OF_CUDA:
         setattr(cuda, name, _nothing)

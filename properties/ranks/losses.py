@@ -20,6 +20,8 @@ def loss_of_gradients(loss: torch.Tensor, coefficients: Sequence[torch.Tensor], 
     """The same number as the loss of a probe, in which coefficients multiply: their products with the gradients by
     them, which are taken here, and through which backward goes on to the parameters.
     """
+    if not order:
+        return torch.zeros_like(loss)
     gradients = torch.autograd.grad(loss, [coefficients[index] for index in order], create_graph=True)
     total = torch.zeros_like(loss)
     for index, gradient in zip(order[::-1], gradients[::-1], strict=True):

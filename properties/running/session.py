@@ -10,6 +10,8 @@ from lockstep.properties.implementations import Unusable, try_out
 from lockstep.properties.kernels import device
 from lockstep.properties.kernels.under_test import look_up_kernels
 from lockstep.properties.law import Law, as_sentence, sentence
+from lockstep.properties.models.on_yours import try_out_model
+from lockstep.properties.ranks import cuda_stubs as stubs
 from lockstep.properties.ranks.lookup import is_given
 from lockstep.properties.running import profiles
 from lockstep.properties.running.bench import Bench
@@ -39,7 +41,8 @@ class Session:
     name of a world, or several. ``laws``: numbers such as "P6", or words of a law's name; None: all. ``examples``:
     programs for each law on sim, a tenth of them on real processes; None: as many as `lockstep check` has. ``seed``:
     None: new programs each time. ``report``: the folder for scripts of failures. ``say`` is given a line while a law
-    takes long.
+    takes long. ``model``: a function that makes a model of the user's own, or its name; laws are held on that alone.
+    ``cuda_stubs``: without a GPU, calls that only order work on one do nothing.
 
     Raises Unusable, in one line, for what cannot be put under test.
     """
@@ -53,6 +56,8 @@ class Session:
         examples: int | None = None,
         seed: int | None = None,
         report: Path | None = None,
+        model: str | Callable[..., Any] | None = None,
+        cuda_stubs: bool = False,
         say: Callable[[str], None] = say_nothing,
     ) -> None:
         worlds = [world] if isinstance(world, str) else world
@@ -66,18 +71,26 @@ class Session:
             raise Unusable(f"report={str(report)!r}: that is a file; name a folder for the scripts of failures")
         chosen = _chosen(laws)
         device.choose()
-        name = name_of(target)
-        only_here = is_given(name)
+        name, models = name_of(target), None if model is None else name_of(model)
+        only_here = is_given(name) or (models is not None and is_given(models))
+        given = target if is_given(name) else model
+        if only_here and cuda_stubs:
+            raise Unusable(f"cuda_stubs=True needs processes of its own: {why_only_here(given)}; put it into a module")
         if only_here and (others := [world for world in worlds if world != "sim"]):
             raise Unusable(
                 f"{name}: world={others[0]!r} needs processes of its own, which cannot import what is under test: "
-                f'{why_only_here(target)}; put it into a module, or take world="sim"'
+                f'{why_only_here(given)}; put it into a module, or take world="sim"'
             )
         self._bench = Bench([name], decide(list(worlds), None, only_here, 1, False), claims, report)
         self._examples, self._seed, self._chosen, self._say = examples, seed, chosen, say
+        self._cuda_stubs = cuda_stubs
         try:
-            (self.implementation,) = self._bench.implementations
-            try_out(self._bench.implementations, self._bench.world("sim"))
+            with stubs.asking(cuda_stubs):
+                (self.implementation,) = self._bench.implementations
+                try_out(self._bench.implementations, self._bench.world("sim"))
+                if models is not None:
+                    sim, found = self._bench.world("sim"), self._bench.implementations
+                    self._bench.model = try_out_model(models, found, sim, "model=")
         except BaseException:
             self.close()
             raise
@@ -90,10 +103,14 @@ class Session:
                     yield Held("P17", as_sentence(test.__name__), "one process", self._kernels(test))
             return
         laws = [law for law in every_law().values() if law.name in self._chosen]
-        held = [(law, world) for law in laws for world in self._bench.where.worlds]
-        held = [(law, world) for law, world in held if is_held(law, self.implementation, world, probed)]
-        if probed:  # else who asks may hold some of them and not the others
-            hold_together(self._bench, [(self.implementation, world, law) for law, world in held])
+        if (model := self._bench.model) is not None:
+            of_models = [law for law in laws if model.is_held(law, self.implementation.claims)]
+            held = [(model.on(law), world) for law in of_models for world in self._bench.where.worlds]
+        else:
+            held = [(law, world) for law in laws for world in self._bench.where.worlds]
+            held = [(law, world) for law, world in held if is_held(law, self.implementation, world, probed)]
+            if probed:  # else who asks may hold some of them and not the others
+                hold_together(self._bench, [(self.implementation, world, law) for law, world in held])
         for law, world in held:
             yield Held(law.number, sentence(law), world, self._program(law, world))
 
@@ -103,7 +120,8 @@ class Session:
 
     def _program(self, law: Law, world: str) -> Callable[[Record], None]:
         def run(record: Record) -> None:
-            hold(law, self._bench.trial(self.implementation, world), record, self._budget(world))
+            with stubs.asking(self._cuda_stubs):
+                hold(law, self._bench.trial(self.implementation, world), record, self._budget(world))
 
         return run
 

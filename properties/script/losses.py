@@ -17,12 +17,16 @@ def halved(writer: Writer, loss: str, first: bool) -> tuple[list[str], str]:
 READ_TOO = "[*{0}{1}, *(n for n, p in tensors().items() if p.requires_grad and n not in {0})]"
 
 
-def differentiated(writer: Writer, forward: str) -> list[str]:
-    """The loss, of gradients that the caller takes of what a forward gives, whose coefficients are "inputs"."""
+def differentiated(writer: Writer, forward: str, batch: int) -> list[str]:
+    """The loss, of gradients that the caller takes of what a forward gives, whose coefficients are "inputs".
+    ``batch``: the number of the micro-batch.
+    """
     own = writer.role
     lines = ["inputs = {", "    name: torch.tensor(values, dtype=tensors()[name].dtype, requires_grad=True)"]
     lines += [f"    for name, values in coefficients[{own}].items()", "}", f"loss = {forward}"]
-    lines += [f"taken = torch.autograd.grad(loss, [inputs[name] for name in orders[{own}]], create_graph=True)"]
+    taken = f"torch.autograd.grad(loss, [inputs[name] for name in orders[{own}]], create_graph=True)"
+    idle = not all(writer.scenario.order(batch, rank) for rank in range(writer.scenario.world_size))
+    lines += [f"taken = {f'{taken} if orders[{own}] else ()' if idle else taken}"]
     products = f"zip([*orders[{own}]][::-1], taken[::-1])"
     lines += [f"taken = sum((inputs[name].detach() * gradient).sum() for name, gradient in {products})"]
     return lines

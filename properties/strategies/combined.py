@@ -15,7 +15,7 @@ def with_any(claims: Claims, most: int = 3, has: tuple[str, ...] = ()) -> st.Sea
     ``has``; they shrink to fewer, and to none. Those of which no program can have all, such as momentum and Adam, are
     drawn in vain.
     """
-    names = ["", *(name for name, feature in FEATURES.items() if feature.claimed(claims))]
+    names = ["", *(name for name, feature in FEATURES.items() if feature.claimed(claims) and not feature.by_chance)]
     any_of_them = st.tuples(*[st.sampled_from(names)] * most)
     return any_of_them.flatmap(lambda these: _having(claims, frozenset((*these, *has)) - {""}))
 

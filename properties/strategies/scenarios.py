@@ -125,6 +125,8 @@ def scenarios(
         crowd = crowd[: max(1, MOST_PARAMETERS // claims.parameters_per_rank)]
     options = _options_drawn(draw, claims, features, enclosed)
     ranks = _ranks(crowd, options, claims, hook_orders)
+    if claims.idle_ranks:
+        ranks = _idle(ranks, FEATURES["idle rank"] in features, draw)
     least = max((feature.parameters for feature in features), default=1)
     least = max(least, claims.parameters_per_rank * len(ranks))
     model = models.model(models.ModelSeed(*draw(models.model_seeds(least))), options, claims, len(ranks))
@@ -196,6 +198,17 @@ def _ranks(crowd: list[tuple[int, int]], options: Options, claims: Claims, hook_
     if units is not None and gathered and units // 4 % 4:  # all ranks call the same units
         ranks = [replace(rank, absent=ranks[0].absent) for rank in ranks]
     return ranks
+
+
+def _idle(ranks: list[RankSeed], wanted: bool, draw: st.DrawFn) -> list[RankSeed]:
+    """With ranks that use no parameter now and then, one or all but one: if it is ``wanted``, or where the last rank is
+    drawn without any, which is seldom.
+    """
+    if not wanted and ranks[-1].absent != 2**MOST_PARAMETERS - 1:
+        return ranks
+    number = draw(_NUMBERS) if wanted else ranks[-1].order
+    chosen = len(ranks) - 1 - number // 2 % len(ranks)
+    return [replace(rank, idle=(place == chosen) != bool(number % 2)) for place, rank in enumerate(ranks)]
 
 
 def _together(phases: list[Phase], options: Options, claims: Claims) -> tuple[list[Phase], Options, frozenset[str]]:

@@ -76,8 +76,9 @@ def programs(draw: st.DrawFn, most_ranks: int = 4, dtypes: tuple[str, ...] = ("f
 
     def orders() -> tuple[tuple[int, ...], ...]:
         names = sorted(trained)
-        one = st.permutations(names).flatmap(lambda all_: st.integers(1, len(all_)).map(lambda k: tuple(all_[:k])))
-        return tuple(draw(one) for _ in range(ranks))
+        one = st.permutations(names).flatmap(lambda all_: st.integers(0, len(all_)).map(lambda k: tuple(all_[:k])))
+        found = tuple(draw(one) for _ in range(ranks))
+        return found if any(found) else ((names[0],), *found[1:])
 
     for phase in draw(st.lists(st.sampled_from(PHASES), min_size=1, max_size=6)):
         if phase == "window" and trained:

@@ -21,6 +21,7 @@ ALL = Claims(
     bucket_cap=True,
     several_dtypes=True,
     unused="untouched",
+    idle_ranks=True,
     several_forwards=True,
     measures_late=True,
     direct_forwards=True,

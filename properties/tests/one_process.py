@@ -171,6 +171,8 @@ class OneProcess:
 
     def go_back(self, used: Sequence[int], rank: int, shares: list[Any], overflow: bool) -> None:
         """One backward, through the forwards that have these shares."""
+        if not used:
+            return
         loss: Any = 0.0
         for share in shares:
             for index in used:

@@ -7,6 +7,8 @@ import torch
 import torch.distributed as dist
 from torch import nn
 
+from lockstep.impls.owned_parameters import OwnedParameters
+
 
 def begin_alike(module: nn.Module) -> None:
     """Every rank has rank 0's parameters."""
@@ -319,3 +321,43 @@ class ForCUDA(Plain):
         torch.cuda.current_stream().wait_event(done)
         torch.cuda.nvtx.range_pop()
         torch.cuda.synchronize()
+
+
+class Sharded(OwnedParameters):
+    """A sharded optimizer made of parameters and the class of a plain one; gradients are averaged for it."""
+
+
+class ShardedSums(Sharded):
+    """Wrong: steps by the sum."""
+
+    def step(self, closure: Any = None) -> Any:
+        for parameter in self.owners:
+            if parameter.grad is not None:
+                parameter.grad *= dist.get_world_size()
+        return super().step(closure)
+
+
+class ShardedMisses(Sharded):
+    """Wrong: does not send the parameter that comes last."""
+
+    def publish(self, parameters: Iterable[nn.Parameter]) -> None:
+        super().publish(list(parameters)[:-1])
+
+
+class Averaging(OwnedParameters):
+    """The same, which averages gradients in its step."""
+
+    def step(self, closure: Any = None) -> Any:
+        loss = None
+        if closure is not None:
+            with torch.enable_grad():
+                loss = closure()
+        average(self.owners)
+        super().step()
+        return loss
+
+
+class AveragingSums(ShardedSums, Averaging): ...
+
+
+class AveragingMisses(ShardedMisses, Averaging): ...

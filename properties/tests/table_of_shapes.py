@@ -18,11 +18,12 @@ from lockstep.worlds.contract import World
 PAGE = Path(HOME) / "docs" / "shapes.md"
 EXAMPLES = 10
 PROBES = "test_gradients_equal_the_mean_over_ranks"
+STEPS = "test_every_step_leaves_the_parameters_and_state_of_one_process"
 MODELS = "test_a_real_model_gets_the_mean_gradient_of_the_whole_batch"
 HEAD = """# Shapes of published code
 
 Each row is a shape in which people publish data parallelism. *lines*: the lines of adapter that Lockstep needs for it.
-The other columns are the verdicts of the laws on the mean for three classes of that shape: a correct one, one that
+The other columns are the verdicts of a law on the mean, or on steps, for three classes of that shape: a correct one, one that
 never divides, and one that misses a part. The classes are in `properties/tests/shapes.py`.
 `python -m lockstep.properties.tests.table_of_shapes` writes this page, and a test checks it.
 
@@ -35,7 +36,8 @@ never divides, and one that misses a part. The classes are in `properties/tests/
 class Row:
     """A shape in words; a right class and two wrong ones, by their names in ``module``; lines of adapter that it takes.
 
-    ``law``: on probes or on real models. ``own_state``: ranks have globals of their own. ``model``: a user's own.
+    ``law``: on gradients or on steps of probes, or on real models. ``own_state``: ranks have globals of their own.
+    ``model``: a user's own.
     """
 
     shape: str
@@ -73,6 +75,8 @@ ROWS = (
         ("ShardsLayers", "ShardsLayersThatSum", "ShardsLayersOfRankZero"),
         law=MODELS,
     ),
+    Row("a sharded optimizer `Sharded(params, optimizer_cls)`", of("Sharded"), law=STEPS),
+    Row("the same, whose step averages gradients", of("Averaging"), law=STEPS),
     Row(
         "bookkeeping in a class attribute",
         ("Bookkeeping", "BookkeepingThatSums", "BookkeepingThatMisses"),

@@ -113,6 +113,7 @@ SMALLEST_WITH: dict[str, Scenario] = {
     ),
     "drop window": Scenario(2, (ONE,), (Backward(((0,), (0,)), False), ZeroGrad(), *SYNCHRONIZED)),
     "unused": Scenario(2, TWO, (Backward(((0, 1), (1,))), Finish())),
+    "idle rank": Scenario(2, (ONE,), (Backward(((0,), ())), Finish())),
     "step": Scenario(2, (ONE,), (*SYNCHRONIZED, Step())),
     "idle step": Scenario(2, (ONE,), (Step(), *SYNCHRONIZED)),
     "write": Scenario(2, (ONE,), (Write((0,)), *SYNCHRONIZED)),

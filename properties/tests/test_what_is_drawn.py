@@ -174,6 +174,7 @@ FORBIDDEN: dict[str, tuple[Claims, Holds]] = {
     "inference mode": (unclaimed("inference_mode"), FEATURES["infer"].occurs),
     "training in evaluation mode": (unclaimed("eval_mode"), FEATURES["eval mode"].occurs),
     "absent parameters": (replace(unclaimed("unused"), freezing=False), FEATURES["unused"].occurs),
+    "ranks that use no parameter": (unclaimed("idle_ranks"), FEATURES["idle rank"].occurs),
     "errors": (unclaimed("survives_errors"), has(Raise)),
     "freezing": (unclaimed("freezing"), has(Freeze)),
     "ties": (unclaimed("tied_parameters"), lambda s: any(p.tied is not None for p in s.parameters)),

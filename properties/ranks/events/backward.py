@@ -52,6 +52,10 @@ class BackwardOnRanks(OnRanks[Backward]):
             losses = [rank.call(inputs, order, direct=event.direct) for inputs in first]
             increment = batch * rank.scenario.world_size + rank.rank + 1
             final = last_loss(rank, event, last, order, increment)
+            if not order:
+                # A tensor of the caller's own, so that there is a backward to run.
+                aside = torch.zeros((), device=rank.device, requires_grad=True)
+                losses, final = [loss + aside for loss in losses], final + aside
             losses = [sum(losses, final)] if event.backwards == 1 else [*losses, final]
             if event.zeroes is not None:
                 rank.zero_grad(event.zeroes.set_to_none)
