@@ -12,6 +12,11 @@ from lockstep import __version__
 # Of each command: what it does, an example, and the module whose `main` takes a parser and its arguments.
 COMMANDS = {
     "check": ("hold your code against the laws", "check my_ddp:MyDDP", "lockstep.commands.check"),
+    "exhaust": (
+        "run every small program, and find the smallest that fails or none",
+        "exhaust my_ddp:MyDDP --size 9",
+        "lockstep.commands.exhaust",
+    ),
     "demo": ("find the bug that started Lockstep, from scratch", "demo", "lockstep.properties.demo"),
     "laws": ("list the laws, or explain some", "laws P6", "lockstep.commands.laws"),
     "claims": ("list what code can claim, or explain a claim", "claims unused", "lockstep.commands.claims"),
