@@ -36,7 +36,7 @@ LAWS = tuple(
     )
 )
 OF_DELIVERIES = law_of(test_collectives_may_read_and_write_at_any_time)
-NOT_CLAIMED, NOT_KNOWN = "not claimed", "no oracle knows what is right"
+NOT_CLAIMED, NOT_KNOWN = "not claimed", "the oracle cannot tell right from wrong there"
 
 
 def asked(trial: Trial, shape: Shape, orders: Orders) -> Scenario | str:

@@ -20,6 +20,7 @@ from lockstep.properties.running.record import Record
 from lockstep.properties.running.sources import digest
 from lockstep.properties.running.where import decide
 from lockstep.properties.trial import Trial
+from lockstep.worlds import process
 
 TELL_EVERY = 30.0  # seconds
 RECORD = "every program"  # in the place of a seed, so that no record of drawn programs is gone on with
@@ -188,7 +189,7 @@ def in_processes(asked: Asked, portions: Iterable[Portion]) -> Iterator[Seen]:
     """
     todo, running = iter(portions), dict[Future[tuple[Found, int | None]], Portion]()
     first: int | None = None
-    pool = ProcessPoolExecutor(asked.processes, multiprocessing.get_context("spawn"), _ignore_ctrl_c)
+    pool = ProcessPoolExecutor(asked.processes, multiprocessing.get_context("spawn"), _begin)
     try:
         while True:
             wanted = 2 * asked.processes - len(running) if first is None else 0
@@ -209,9 +210,10 @@ def in_processes(asked: Asked, portions: Iterable[Portion]) -> Iterator[Seen]:
         pool.shutdown(cancel_futures=True)
 
 
-def _ignore_ctrl_c() -> None:
-    """The process that asks ends the others, once each has ended its portion."""
+def _begin() -> None:
+    """Ctrl-C is for the process that asks: it ends the others once each has ended its portion."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    process.end_with_parent()
 
 
 _trials: dict[Asked, Trial] = {}  # of a process of the pool, which ends with all that it has started
