@@ -29,7 +29,17 @@ from lockstep.worlds.contract import World
 from lockstep.worlds.sim.world import SimWorld
 
 TRIED = 6  # up to this size all programs run
-CORE = {"accumulation", "unused", "step", "idle step", "several steps", "zero grad", "drop window", "clip", "clips twice"}
+CORE = {
+    "accumulation",
+    "unused",
+    "step",
+    "idle step",
+    "several steps",
+    "zero grad",
+    "drop window",
+    "clip",
+    "clips twice",
+}
 CORE |= {"cap", "quadratic"}
 
 

@@ -5,17 +5,15 @@ from collections.abc import Iterator
 from hypothesis.errors import UnsatisfiedAssumption
 
 from lockstep.oracle.program import Scenario
+from lockstep.properties.catalogue import every_law
 from lockstep.properties.exhausting.language import LOCAL, STEP, SYNCHRONIZED, Orders, Shape
 from lockstep.properties.judging import judge
 from lockstep.properties.judging.matching import same_collectives
-from lockstep.properties.law import Law, law_of
+from lockstep.properties.law import PLAINEST, Law, law_of
 from lockstep.properties.searching.search import how_broken
 from lockstep.properties.strategies.scenarios import comparable
 from lockstep.properties.strategies.within import beyond
 from lockstep.properties.test_asynchrony import test_collectives_may_read_and_write_at_any_time
-from lockstep.properties.test_collectives import test_every_rank_issues_the_same_collectives
-from lockstep.properties.test_mean import test_gradients_equal_the_mean_over_ranks
-from lockstep.properties.test_replicas import test_replicas_are_bitwise_equal_after_construction_and_after_every_step
 from lockstep.properties.trial import Run, Trial
 from lockstep.properties.verdict import LawBroken
 from lockstep.worlds.contract import Asynchrony
@@ -24,17 +22,7 @@ from lockstep.worlds.contract import Asynchrony
 DELIVERED = 8
 # As early and as late as may be. As usual, collectives read when launched and write when waited for.
 EARLY, LATE = Asynchrony("launch", "completion"), Asynchrony("completion", "wait")
-# Of a run as usual, the plainest first; and of one with another delivery.
-LAWS = tuple(
-    map(
-        law_of,
-        (
-            test_gradients_equal_the_mean_over_ranks,
-            test_every_rank_issues_the_same_collectives,
-            test_replicas_are_bitwise_equal_after_construction_and_after_every_step,
-        ),
-    )
-)
+# The law on runs with another delivery than the usual one.
 OF_DELIVERIES = law_of(test_collectives_may_read_and_write_at_any_time)
 NOT_CLAIMED, NOT_KNOWN = "not claimed", "the oracle cannot tell right from wrong there"
 
@@ -92,7 +80,10 @@ def deliveries(run: Run) -> Iterator[Asynchrony]:
 def plainest(trial: Trial, scenario: Scenario, broken: LawBroken) -> tuple[Law, object, LawBroken]:
     """The plainest law that a failure breaks, what that law takes, and how it is broken."""
     delivery = broken.choices.get("asynchrony")
-    for law in () if delivery else LAWS:
+    if delivery is not None:
+        return OF_DELIVERIES, (scenario, delivery), broken
+    laws = [every_law()[name] for name in PLAINEST]
+    for law in laws:
         if (again := how_broken(law, trial, scenario, [])) is not None:
             return law, scenario, again
-    return (OF_DELIVERIES, (scenario, delivery), broken) if delivery else (LAWS[0], scenario, broken)
+    return laws[0], scenario, broken
