@@ -1,8 +1,8 @@
 """Which of the faults that ship every small program finds: `python -m lockstep.benchmarks.exhausted_faults FILE`.
 
-First all programs up to a small size run. Where none fails, the law that is named for the fault is searched, and what it
-finds is shrunk. If that program is of the core language and not above the default bound, it is run as `lockstep exhaust`
-runs it: where it fails, so does that run, there or earlier.
+First all programs up to a small size run. Where none fails, the law that is named for the fault is searched, and what
+it finds is shrunk. If that program is of the core language and not above the default bound, it is run as
+`lockstep exhaust` runs it: where it fails, so does that run, there or earlier.
 """
 
 import argparse
@@ -13,12 +13,12 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from lockstep.commands.exhaust import SIZE
 from lockstep.oracle.program import Scenario
 from lockstep.properties.catalogue import every_fault, every_law
 from lockstep.properties.exhausting import language
 from lockstep.properties.exhausting.judged import check
 from lockstep.properties.exhausting.portion import look
+from lockstep.properties.exhausting.running import DEFAULT_SIZE
 from lockstep.properties.implementations import described
 from lockstep.properties.ranks.description import describe
 from lockstep.properties.searching.search import search
@@ -87,7 +87,7 @@ def _of(name: str, world: World) -> dict[str, Any]:
     if not sizes:
         return {"outside": _reason(drawn[0]) if drawn else f"no program: {law.number}", "law": law.name}
     size, least = min(sizes, key=lambda pair: pair[0])
-    if size > SIZE:
+    if size > DEFAULT_SIZE:
         return {"outside": f"a program of {size} parts", "law": law.name}
     try:
         check(trial, least, True)

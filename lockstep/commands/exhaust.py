@@ -13,7 +13,7 @@ from lockstep.properties.diagnosing.diagnosis import diagnose
 from lockstep.properties.exhausting import language
 from lockstep.properties.exhausting.certificate import write
 from lockstep.properties.exhausting.judged import DELIVERED, asked, check, plainest
-from lockstep.properties.exhausting.running import Asked, Exhausting, Result, in_time, shard, told
+from lockstep.properties.exhausting.running import DEFAULT_SIZE, Asked, Exhausting, Result, in_time, shard, told
 from lockstep.properties.implementations import Unusable
 from lockstep.properties.kernels import device
 from lockstep.properties.reports.failure import report
@@ -21,8 +21,6 @@ from lockstep.properties.running.import_path import look_here_first
 from lockstep.properties.searching.search import Failure
 from lockstep.properties.trial import Trial
 from lockstep.properties.verdict import LawBroken, NotRunnableHere, Refused
-
-SIZE = 10  # of which there are 59,336 programs
 
 
 def main(parser: argparse.ArgumentParser, arguments: Sequence[str]) -> None:
@@ -77,9 +75,9 @@ def _add_to(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--size",
         type=int,
-        default=SIZE,
+        default=DEFAULT_SIZE,
         metavar="N",
-        help=f"the largest number of parts of a program (default: {SIZE}); programs by size: {sizes}",
+        help=f"the largest number of parts of a program (default: {DEFAULT_SIZE}); programs by size: {sizes}",
     )
     parser.add_argument("-n", metavar="N", default="auto", help="processes (default: one for each core)")
     parser.add_argument("--shard", metavar="I/N", help="only the I-th of N parts of the programs")

@@ -26,7 +26,7 @@ def certificate(result: Result) -> dict[str, Any]:
         "torch": version("torch"),
         "target": asked.target,
         "target_digest": fingerprint(asked.target),
-        "claims": {name: value for name, value in vars(result.implementation.claims).items()},
+        "claims": {**vars(result.implementation.claims)},
         "bound": {
             "size": asked.size,
             "ranks": language.RANKS,

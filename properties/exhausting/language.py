@@ -1,9 +1,9 @@
 """The core language: every small program, in the order of size.
 
-A program has 2 or 3 ranks, 1 to 3 float32 parameters, and up to 4 events: micro-batches that synchronize, each with its
-Finish, micro-batches inside `no_sync`, gradients dropped or set to zero, clipping, steps. In each micro-batch each rank
-reaches any of the parameters, at least one, in any order. There may be a bucket cap of any number of elements, up to all
-of them. Sizes are the ranks of sizes: 1 is the smallest, 2 the next, so (1, 1) and (1, 2) are models and (2, 2) is none.
+A program has 2 or 3 ranks, 1 to 3 float32 parameters, and up to 4 events: micro-batches that synchronize, each with
+its Finish; micro-batches inside `no_sync`; gradients dropped, or set to zero; clipping; steps. In each micro-batch each
+rank reaches any of the parameters, at least one, in any order. There may be a bucket cap of any number of elements, up
+to all of them. Some parameter has each size up to the largest: 1 and 1 element, or 1 and 2, but not 2 and 2.
 
 The *size* of a program is the number of its parts:
 
@@ -153,7 +153,9 @@ def _longer(word: str, gradients: bool, local: bool) -> Iterator[tuple[str, bool
 
 @cache
 def _frames() -> tuple[tuple[Shape, int, int], ...]:
-    """Each shape without its uses, with its size then, and its slots. In order: the fewest events, ranks, parameters."""
+    """Each shape without its uses, with its size then, and its slots; those of the fewest events, ranks and parameters
+    first.
+    """
     some = itertools.product(_words(), RANKS, models())
     frames = [Shape(*each, cap, 0) for each in some for cap in range(sum(each[-1]) + 1)]
     frames.sort(key=lambda shape: (len(shape.events), shape.ranks, len(shape.sizes), shape))

@@ -18,9 +18,7 @@ from lockstep.properties.verdict import LawBroken, NotRunnableHere, Refused
 
 SIZE = 100  # programs
 # Why a failure is none.
-ONLY_AFTER_OTHERS = (
-    "holds in fresh processes, and fails only after others in one, or where ranks share global variables"
-)
+ONLY_AFTER_OTHERS = "holds in fresh processes, and fails only after others, or where ranks share global variables"
 ONLY_ON_SIM = "fails on the simulated world only, with any timing: ranks share one process there"
 
 

@@ -22,6 +22,7 @@ from lockstep.properties.running.where import decide
 from lockstep.properties.trial import Trial
 from lockstep.worlds import process
 
+DEFAULT_SIZE = 10  # of which there are 59,336 programs
 TELL_EVERY = 30.0  # seconds
 RECORD = "every program"  # in the place of a seed, so that no record of drawn programs is gone on with
 
@@ -222,5 +223,6 @@ _trials: dict[Asked, Trial] = {}  # of a process of the pool, which ends with al
 def _look(asked: Asked, portion: Portion) -> tuple[Found, int | None]:
     if asked not in _trials:
         its = bench(asked)
-        _trials[asked] = its.trial(*its.implementations, "sim")
+        (implementation,) = its.implementations
+        _trials[asked] = its.trial(implementation, "sim")
     return look(_trials[asked], *portion[1:], asked.size)

@@ -1,7 +1,6 @@
 """Every small program: how many there are, counted in other ways, and what runs of all of them find."""
 
 import itertools
-import json
 from collections import Counter
 from collections.abc import Iterator
 from math import factorial, perm
@@ -10,7 +9,6 @@ from typing import Any
 
 import pytest
 
-from lockstep import command
 from lockstep.oracle.events import Backward, Clip, Finish, Step, ZeroGrad
 from lockstep.oracle.model import Parameter
 from lockstep.oracle.program import Scenario
@@ -53,7 +51,7 @@ def by_brute_force(size: int) -> Iterator[Scenario]:
                 continue
             for orders in itertools.product(ordered_subsets(count), repeat=slots):
                 rest = iter(orders)
-                program = [
+                program: list[list[Any]] = [
                     [Backward(tuple(itertools.islice(rest, ranks)), letter == "b"), *[Finish()] * (letter == "b")]
                     if letter in ("b", "l")
                     else [letter]
@@ -235,23 +233,3 @@ def test_several_processes_find_the_same_program_first() -> None:
     failing = [number for _, _, number in in_processes(wrong, wrong.portions()) if number is not None]
     ((shape, orders),) = language.programs(SMALL, min(failing), min(failing) + 1)
     assert shape.scenario(orders) == IN_TWO_ORDERS
-
-
-def test_the_command_writes_a_certificate(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    told = ["exhaust", NAIVE, "--size", "5", "-n", "1", "--report", str(tmp_path)]
-    command.main(told)
-    shown = capsys.readouterr().out
-    assert "NaiveDataParallel: all 4 programs up to size 5 hold." in shown
-    (path,) = tmp_path.glob("*.json")
-    assert str(path) in shown
-    says = json.loads(path.read_text())
-    assert (says["target"], says["bound"]["size"], says["programs"], says["held"]) == (NAIVE, 5, 10, 4)
-    command.main(told)
-    capsys.readouterr()
-    assert json.loads(path.read_text())["hash"] == says["hash"]
-    with pytest.raises(SystemExit) as ended:
-        command.main(["exhaust", WRONG[0], "--size", "7", "-n", "1", "--report", str(tmp_path)])
-    assert ended.value.code == 1
-    shown = capsys.readouterr().out
-    assert "rank 1 reaches b, a" in shown
-    assert "No smaller program fails: 19 that come before it hold." in shown
