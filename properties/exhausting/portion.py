@@ -3,7 +3,7 @@
 import time
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from hashlib import sha256
 from typing import Any
 
@@ -46,7 +46,7 @@ class Found:
 
     def as_json(self) -> dict[str, Any]:
         """Plain data."""
-        return asdict(self)
+        return {name: dict(value) if isinstance(value, Counter) else value for name, value in vars(self).items()}
 
     @classmethod
     def of_json(cls, told: Mapping[str, Any]) -> "Found":
