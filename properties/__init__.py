@@ -38,6 +38,7 @@ The way of an example, package by package. None imports one that comes later, bu
     models            are real ones under the laws
     reports           tell it to people
     running           does all of this in pytest
+    exhausting        runs every small program, and draws none
 
 More:
 

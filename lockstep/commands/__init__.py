@@ -1,1 +1,1 @@
-"""Commands of `lockstep` that are no modules of their own elsewhere: `check`, `laws` and `claims`."""
+"""Commands of `lockstep` that are no modules of their own elsewhere: `check`, `exhaust`, `laws` and `claims`."""

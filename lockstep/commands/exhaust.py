@@ -63,7 +63,7 @@ def _add_to(parser: argparse.ArgumentParser) -> None:
     parser.usage = "lockstep exhaust TARGET [options]"
     parser.description = (
         "Run every program of a small language up to a size on simulated ranks of your code, the smallest first. The "
-        "first that fails is the smallest there is; if none does, a certificate says what held. docs/EXHAUSTIVE.md "
+        "first that fails is the smallest there is; if none does, a certificate says what held. docs/exhaustive.md "
         "says what that means."
     )
     parser.add_argument(

@@ -12,6 +12,7 @@ from itertools import islice
 from pathlib import Path
 from typing import TypeAlias
 
+from lockstep.properties import soundness
 from lockstep.properties.exhausting import language
 from lockstep.properties.exhausting.portion import SIZE, Found, look
 from lockstep.properties.implementations import Implementation, Unusable, try_out
@@ -98,12 +99,11 @@ class Exhausting:
                 kind = "kernels" if claims.kernels else "wrappers of collectives" if claims.collectives else "a rule"
                 raise Unusable(f"{asked.target}: it is {kind}, which train by no program; use `lockstep check`")
             try_out([self.implementation], self._bench.world("sim"))
-            if fault := self._bench.fault("sim"):
-                raise RuntimeError(f"nothing is judged on the simulated world: {fault}")
+            soundness.check(self._bench.world("sim"), language.RANKS)
         except BaseException:
             self.close()
             raise
-        self.trial: Trial = self._bench.trial(self.implementation, "sim")
+        self.trial = trial_of(self._bench, asked)
         self._of = f"{asked.target} {digest(f'{self.implementation} {self.trial.claims}')}"
         portions = asked.portions()
         self.result = Result(self.implementation, asked, sum(end - begin for _, begin, end in portions))
@@ -184,6 +184,12 @@ def bench(asked: Asked) -> Bench:
     return Bench([asked.target], decide(["sim"], None, False, 1, False), report=asked.report)
 
 
+def trial_of(its: Bench, asked: Asked) -> Trial:
+    """The target on simulated ranks, whose failures are run again on gloo."""
+    (implementation,) = its.implementations
+    return Trial(implementation, its.world("sim"), lambda: its.world("gloo"), report=asked.report)
+
+
 def in_processes(asked: Asked, portions: Iterable[Portion]) -> Iterator[Seen]:
     """What became of each portion, as they end. Once a program fails, those that come before are looked at, and no
     others.
@@ -222,7 +228,5 @@ _trials: dict[Asked, Trial] = {}  # of a process of the pool, which ends with al
 
 def _look(asked: Asked, portion: Portion) -> tuple[Found, int | None]:
     if asked not in _trials:
-        its = bench(asked)
-        (implementation,) = its.implementations
-        _trials[asked] = its.trial(implementation, "sim")
+        _trials[asked] = trial_of(bench(asked), asked)
     return look(_trials[asked], *portion[1:], asked.size)
