@@ -1,6 +1,7 @@
 """All programs up to a size, portion by portion: in several processes, from the smallest on, kept in a record."""
 
 import multiprocessing
+import os
 import re
 import signal
 import time
@@ -196,7 +197,7 @@ def in_processes(asked: Asked, portions: Iterable[Portion]) -> Iterator[Seen]:
     """
     todo, running = iter(portions), dict[Future[tuple[Found, int | None]], Portion]()
     first: int | None = None
-    pool = ProcessPoolExecutor(asked.processes, multiprocessing.get_context("spawn"), _begin)
+    pool = ProcessPoolExecutor(asked.processes, multiprocessing.get_context("spawn"), _begin, (os.getpid(),))
     try:
         while True:
             wanted = 2 * asked.processes - len(running) if first is None else 0
@@ -217,10 +218,12 @@ def in_processes(asked: Asked, portions: Iterable[Portion]) -> Iterator[Seen]:
         pool.shutdown(cancel_futures=True)
 
 
-def _begin() -> None:
+def _begin(parent: int) -> None:
     """Ctrl-C is for the process that asks: it ends the others once each has ended its portion."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     process.end_with_parent()
+    if os.getppid() != parent:  # it has ended already
+        os._exit(1)
 
 
 _trials: dict[Asked, Trial] = {}  # of a process of the pool, which ends with all that it has started
