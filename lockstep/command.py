@@ -13,6 +13,11 @@ from lockstep import __version__
 COMMANDS = {
     "check": ("hold your code against the laws", "check my_ddp:MyDDP", "lockstep.commands.check"),
     "diff": ("show what two runs differ in", "diff before.json after.json", "lockstep.commands.diff"),
+    "exhaust": (
+        "run every small program, and find the smallest that fails or none",
+        "exhaust my_ddp:MyDDP --size 9",
+        "lockstep.commands.exhaust",
+    ),
     "demo": ("find the bug that started Lockstep, from scratch", "demo", "lockstep.properties.demo"),
     "run": (
         "show what each rank does in one step: who computes, sends and waits when",

@@ -40,6 +40,7 @@ The way of an example, package by package. None imports one that comes later, bu
     results           tell it to machines, and hold it against what is known
     tracing           shows what ranks do in a step: ``lockstep run``
     running           does all of this in pytest
+    exhausting        runs every small program, and draws none
 
 More:
 

@@ -148,7 +148,7 @@ def _begin(
     if (pid := os.fork()) > 0:
         connection.close()
         _guard(pid, Path(log).parent.parent)
-    _prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+    end_with_parent()
     _prctl(_PR_SET_CHILD_SUBREAPER, 1)  # so that `Leftovers` sees what a daemon's parent has left
     os.setpgid(0, 0)
     out = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
@@ -210,6 +210,11 @@ def _guard(pid: int, folder: Path) -> NoReturn:
     if code == 0:  # as it does when the supervisor has gone; one that closes ends this guard as well
         clear(0.5)
     os._exit(code)
+
+
+def end_with_parent() -> None:
+    """Ends this process when the thread that started it ends, whatever it does then."""
+    _prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
 
 
 def _prctl(option: int, value: int) -> None:

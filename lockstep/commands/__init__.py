@@ -1,1 +1,1 @@
-"""Commands of `lockstep` that are no modules of their own elsewhere: `check`, `run`, `cost`, `diff`, `laws`, `claims`."""
+"""Commands that are no modules of their own elsewhere: `check`, `diff`, `exhaust`, `run`, `laws` and `claims`."""

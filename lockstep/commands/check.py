@@ -47,7 +47,7 @@ def main(parser: argparse.ArgumentParser, arguments: Sequence[str]) -> None:
     if not re.fullmatch(r"auto|logical|\d+", asked.n):
         parser.error(f"-n {asked.n}: a number of processes, 0 for none beside this one, or auto")
     for target in asked.targets:
-        if why := _no_target(target):
+        if why := no_target(target):
             parser.error(why)
     os.environ["PYTEST_DISABLE_PLUGIN_AUTOLOAD"] = "1"
     for name in ("PYTEST_ADDOPTS", "PYTEST_PLUGINS"):
@@ -145,7 +145,7 @@ def _senseless(option: str) -> str:
     return "the laws are not files of yours; choose some of them with -k" if option.endswith(".py") else ""
 
 
-def _no_target(target: str) -> str:
+def no_target(target: str) -> str:
     """The error in the spelling of a target; empty if there is none."""
     place, colon, attribute = target.rpartition(":")
     if colon and place and attribute:
