@@ -5,19 +5,21 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from lockstep.properties.catalogue import every_kernel_law, every_law, every_text, laws_named
+from lockstep.properties.catalogue import every_kernel_law, every_text, laws_named, plainest_first
 from lockstep.properties.implementations import Unusable, try_out
 from lockstep.properties.kernels import device
 from lockstep.properties.kernels.under_test import look_up_kernels
 from lockstep.properties.law import Law, as_sentence, sentence
 from lockstep.properties.ranks.lookup import is_given
 from lockstep.properties.running import profiles
+from lockstep.properties.running.apart import Docket
 from lockstep.properties.running.bench import Bench
 from lockstep.properties.running.budget import Budget, say_nothing
 from lockstep.properties.running.hold import hold
 from lockstep.properties.running.selection import is_held
 from lockstep.properties.running.target import name_of, why_only_here
 from lockstep.properties.running.where import DEFAULT, WORLDS, decide
+from lockstep.properties.trial import Trial
 
 Record = Callable[[str, object], None]
 
@@ -82,27 +84,31 @@ class Session:
             self.close()
             raise
 
-    def held(self, probed: bool) -> Iterator[Held]:
-        """Every law that is to be held, on each world that can have it. ``probed``: also what is merely tried."""
+    def held(self, probed: bool, docket: Docket | None = None) -> Iterator[Held]:
+        """Every law that is to be held, on each world that can have it, the plainest first. ``probed``: also what is
+        merely tried. ``docket``: see `lockstep.properties.running.hold.hold`.
+        """
         if self.implementation.claims.kernels:
             for test in every_kernel_law().values():
                 if test.__name__ in self._chosen:
                     yield Held("P17", as_sentence(test.__name__), "one process", self._kernels(test))
             return
-        for law in every_law().values():
-            if law.name not in self._chosen:
-                continue
-            for world in self._bench.where.worlds:
-                if is_held(law, self.implementation, world, probed):
-                    yield Held(law.number, sentence(law), world, self._program(law, world))
+        for world in self._bench.where.worlds:
+            for law in plainest_first():
+                if law.name in self._chosen and is_held(law, self.implementation, world, probed):
+                    yield Held(law.number, sentence(law), world, self._program(law, world, docket))
 
     def close(self) -> None:
         """Ends every process."""
         self._bench.close()
 
-    def _program(self, law: Law, world: str) -> Callable[[Record], None]:
+    def trial(self, world: str) -> Trial:
+        """The implementation on one of its worlds."""
+        return self._bench.trial(self.implementation, world)
+
+    def _program(self, law: Law, world: str, docket: Docket | None) -> Callable[[Record], None]:
         def run(record: Record) -> None:
-            hold(law, self._bench.trial(self.implementation, world), record, self._budget(world))
+            hold(law, self.trial(world), record, self._budget(world), docket)
 
         return run
 
