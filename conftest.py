@@ -12,7 +12,7 @@ from lockstep.worlds.gloo import GlooWorld
 pytest_plugins = ["lockstep.pytest_plugin"]
 
 ROOT = Path(__file__).parent
-PACKAGES = ("oracle", "worlds", "impls", "properties", "pictures", "benchmarks")
+PACKAGES = ("oracle", "worlds", "impls", "properties", "benchmarks")
 
 
 def pytest_configure(config: pytest.Config) -> None:

@@ -2,6 +2,7 @@
 
 contestants  the worlds that are compared, each running the same example
 worlds       what an example costs on each of them
+separation   defects told apart: faults that ship, several in one class
 shares       where the time of a law's examples goes
 first_seen   programs until a fault is first seen, with runs judged by one law or by all
 start        how long a user waits before anything happens

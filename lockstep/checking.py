@@ -12,13 +12,14 @@ from typing import Any
 
 import pytest
 
+from lockstep.properties.defects.defect import Defect
 from lockstep.properties.ranks.cuda_stubs import TOLD
-from lockstep.properties.reports.causes import tell_once
 from lockstep.properties.reports.failure import FOLDER
 from lockstep.properties.reports.matrix import filed_by
 from lockstep.properties.results import known as known_failures
 from lockstep.properties.results import settled
 from lockstep.properties.results.known import Known
+from lockstep.properties.running.apart import Docket
 from lockstep.properties.running.session import Held, Session
 from lockstep.properties.running.summary import summary
 from lockstep.properties.verdict import ERROR_IN_LOCKSTEP
@@ -59,15 +60,42 @@ class LawResult:
     passed: bool
 
 
+@dataclass(frozen=True)
+class DefectFound:
+    """One thing that is wrong, whatever laws it breaks.
+
+    ``id``: "D1", "D2", ... in the order in which they were found. ``law``: that which its smallest program breaks.
+    ``cause``: what programs need for it to show; those are set aside from then on. ``claim``: that which says just
+    this, to be declined if it is not meant to be supported; empty: there is none. The rest: as of a `Failure`.
+    """
+
+    id: str
+    law: str
+    verdict: str
+    cause: str
+    claim: str
+    report: str
+    scenario: str
+    script: Path | None
+
+
 class CheckResult:
-    """The result of `check`. ``laws``: the end of each law. ``failures``: each way in which a law is broken, without
-    the known ones. ``mended``: the entries of the file of known failures that fail no more.
+    """The result of `check`. ``defects``: each thing that is wrong, once. ``laws``: the end of each law. ``failures``:
+    each way in which a law is broken, without the known ones. ``mended``: the entries of the file of known failures
+    that fail no more.
     """
 
     def __init__(
-        self, target: str, ends: Sequence[Any], mended: Sequence[Known] = (), notes: Sequence[str] = ()
+        self,
+        target: str,
+        ends: Sequence[Any],
+        defects: Sequence[Defect] = (),
+        mended: Sequence[Known] = (),
+        notes: Sequence[str] = (),
     ) -> None:
-        self.target, self._ends, self.mended, self._notes = target, ends, tuple(mended), notes
+        self.target, self._ends, self._defects = target, ends, defects
+        self.mended, self._notes = tuple(mended), notes
+        self.defects = tuple(map(_defect, defects))
         self.laws = tuple(_result(end) for end in ends)
         self.failures = tuple(failure for end in ends for failure in _failures(end))
 
@@ -82,12 +110,11 @@ class CheckResult:
             raise LawsBroken(f"\n{self}")
 
     def __str__(self) -> str:
-        told = [SimpleNamespace(**vars(end)) for end in self._ends]
-        failed = [end for end in told if not end.passed]
-        causes = tell_once(failed, all_of_them="`failures` of the result has them all")
-        filed = [each for end in told if (each := filed_by(end)) is not None]
-        end = [*summary(filed, causes, False, None, folded=True), *settled.told(filed, self.mended)]
-        return "\n".join([*(f"{each.longrepr}\n" for each in failed), *self._notes, *end])
+        filed = [each for end in self._ends if (each := filed_by(end)) is not None]
+        others = [end for end in self._ends if not end.passed and not (filed_by(end) or {}).get("broken_by")]
+        told = [*(f"{each.report}\n" for each in self.defects), *(f"{end.longrepr}\n" for end in others)]
+        end = [*summary(filed, [], False, None, folded=True, defects=self._defects), *settled.told(filed, self.mended)]
+        return "\n".join([*told, *self._notes, *end])
 
     def __repr__(self) -> str:
         broken = sum(not law.passed for law in self.laws)
@@ -144,14 +171,16 @@ def check(
     with _TURN:
         session = Session(target, claims, world, laws, examples, seed, Path(report), model, cuda_stubs, progress.say)
         try:
-            held = list(session.held(probed=True))
+            docket = Docket(tell=lambda defect: progress.say(f"{defect.id}: {defect.verdict}, {defect.words()}"))
+            held = list(session.held(probed=True, docket=docket))
             ends = []
             for number, each in enumerate(held):
                 progress.show(number, len(held), f"{each.number} {each.law}")
                 ends.append(_end_of(each, entries))
             filed = [row for end in ends if (row := filed_by(end)) is not None]
             mended = settled.mended(filed, entries, laws is None)
-            return CheckResult(session.implementation.name, ends, mended, [TOLD] if cuda_stubs else [])
+            notes = [TOLD] if cuda_stubs else []
+            return CheckResult(session.implementation.name, ends, docket.ledger.defects(), mended, notes)
         finally:
             progress.clear()
             session.close()
@@ -177,6 +206,14 @@ def _end_of(held: Held, entries: Sequence[Known]) -> SimpleNamespace:
     if isinstance(row, dict) and settled.settle(row, entries):
         ended.passed = True
     return ended
+
+
+def _defect(found: Defect) -> DefectFound:
+    told = found.filed
+    script = Path(told["script"]) if told["script"] else None
+    report = "\n\n".join(face["report"] for face in told["faces"])
+    law = f"{found.number} {found.law}"
+    return DefectFound(found.id, law, found.verdict, told["cause"], found.claim, report, told["scenario"], script)
 
 
 def _result(end: Any) -> LawResult:

@@ -6,7 +6,9 @@ nothing with pytest.
 """
 
 import functools
+import shutil
 import sys
+import tempfile
 from collections.abc import Callable, Generator, Sequence
 from importlib.metadata import version
 from pathlib import Path
@@ -16,14 +18,16 @@ import pytest
 from hypothesis import settings
 
 import lockstep
+from lockstep.properties.defects.ledger import Ledger
 from lockstep.properties.implementations import KERNELS, Unusable, as_found
 from lockstep.properties.kernels.under_test import Kernels, look_up_kernels
 from lockstep.properties.law import Law
 from lockstep.properties.ranks import cuda_stubs
 from lockstep.properties.reports.causes import tell_once
-from lockstep.properties.reports.matrix import for_junit, verdicts
+from lockstep.properties.reports.matrix import filed_by, for_junit, verdicts
 from lockstep.properties.results.run import Results
 from lockstep.properties.running import profiles
+from lockstep.properties.running.apart import Docket, tell_nobody
 from lockstep.properties.running.begin import SEED, begin
 from lockstep.properties.running.bench import Bench
 from lockstep.properties.running.budget import Budget
@@ -31,8 +35,9 @@ from lockstep.properties.running.hold import hold as hold_against
 from lockstep.properties.running.import_path import another_lockstep
 from lockstep.properties.running.options import IMPLEMENTATION, add_options
 from lockstep.properties.running.record import Record
-from lockstep.properties.running.selection import hold_together, of_kernels, pairs, part, runs
+from lockstep.properties.running.selection import hold_together, of_kernels, pairs, part, plainest_first, runs
 from lockstep.properties.running.summary import summary
+from lockstep.properties.running.telling import Teller
 from lockstep.properties.trial import Trial
 from lockstep.worlds import torchrun
 from lockstep.worlds.contract import World
@@ -43,6 +48,10 @@ _BENCH = pytest.StashKey[Bench]()
 _RECORD = pytest.StashKey[Record | None]()
 _RESULTS = pytest.StashKey[Results]()
 _CAUSES = pytest.StashKey[Sequence[str]]()
+_LEDGER = pytest.StashKey[Ledger]()  # where the laws are held apart from what is known to be wrong: of a user's code
+_TELLER = pytest.StashKey[Teller]()
+_PLACES = pytest.StashKey[dict[str, int]]()
+_NOTES = "lockstep_notes"  # what a worker of pytest-xdist is told of the folder of the ledger
 
 profiles.register()
 
@@ -74,18 +83,48 @@ def pytest_configure(config: pytest.Config) -> None:
     except KeyboardInterrupt as ended:  # which pytest does not tell so early
         why = str(ended) or "interrupted"
         pytest.exit(f"{why}, before any law was held against anything", returncode=pytest.ExitCode.INTERRUPTED)
+    if config.getoption("--impl"):
+        _open_a_ledger(config)
+
+
+def _open_a_ledger(config: pytest.Config) -> None:
+    """Of a run against a user's code: where its processes note what they find."""
+    told = getattr(config, "workerinput", None)
+    if told is not None:
+        config.stash[_LEDGER] = Ledger(Path(told[_NOTES]))
+        return
+    folder: Path | None = None
+    if getattr(config.option, "numprocesses", None):
+        folder = Path(tempfile.mkdtemp(prefix="lockstep-"))
+        config.add_cleanup(lambda: shutil.rmtree(folder, ignore_errors=True))
+    config.stash[_LEDGER] = Ledger(folder)
+    config.stash[_TELLER] = Teller(config.stash[_LEDGER], functools.partial(_say, config))
+    config.pluginmanager.register(_Tells(config))
+
+
+def _say(config: pytest.Config, line: str) -> None:
+    """A line to the terminal, past pytest's capture."""
+    capture = config.pluginmanager.getplugin("capturemanager")
+    terminal = config.pluginmanager.getplugin("terminalreporter")
+    with capture.global_and_fixture_disabled():
+        terminal.write_line(line)
+        terminal.flush()
 
 
 def pytest_unconfigure(config: pytest.Config) -> None:
     """Leaves no process behind."""
+    if _TELLER in config.stash:
+        config.stash[_TELLER].close()
     if _BENCH in config.stash:
         config.stash[_BENCH].close()
 
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_configure_node(node: Any) -> None:
-    """pytest-xdist: every worker has the seed of the run."""
+    """pytest-xdist: every worker has the seed of the run, and the place for notes."""
     node.workerinput[SEED] = node.config.getoption(SEED)
+    if _LEDGER in node.config.stash:
+        node.workerinput[_NOTES] = str(node.config.stash[_LEDGER].folder)
 
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
@@ -107,17 +146,23 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """A law that an implementation does not claim, or a world cannot have, is not run; the matrix says so."""
-    bench = config.stash[_BENCH]
-    probed = bool(config.getoption("--impl")) and bench.pace is None  # what is not claimed would take half of the time
+    bench, of_a_user = config.stash[_BENCH], bool(config.getoption("--impl"))
+    probed = of_a_user and bench.pace is None  # what is not claimed would take half of the time
     kept = part(config.getoption("--shard"), [item for item in items if runs(bench, item, probed)])
     if len(kept) < len(items):
         chosen = set(map(id, kept))
         config.hook.pytest_deselected(items=[item for item in items if id(item) not in chosen])
         items[:] = kept
+    if of_a_user:
+        items.sort(key=functools.partial(plainest_first, bench))
 
 
+@pytest.hookimpl(trylast=True)  # after others have chosen among them
 def pytest_collection_finish(session: pytest.Session) -> None:
-    """What is left when all have chosen is held together."""
+    """Give each law its place, the plainest the first; what is left when all have chosen is held together."""
+    session.config.stash[_PLACES] = {item.nodeid: place for place, item in enumerate(session.items)}
+    if _TELLER in session.config.stash and session.items:
+        session.config.stash[_TELLER].laws = len(session.items)
     chosen = [(*item.callspec.params["trial"], law) for item in session.items if (law := _law(item))]  # type: ignore[attr-defined]
     bench = session.config.stash[_BENCH]
     if chosen and bench.model is None:
@@ -128,6 +173,51 @@ def pytest_collection_finish(session: pytest.Session) -> None:
 
 def _law(item: pytest.Item) -> Law | None:
     return getattr(getattr(item, "function", None), "law", None)
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_node_collection_finished(node: Any, ids: list[str]) -> None:
+    """pytest-xdist: the process that tells of the laws collects none itself."""
+    config = node.config
+    config.stash[_PLACES] = {name: place for place, name in enumerate(ids)}
+    if (teller := config.stash.get(_TELLER, None)) is not None and teller.laws is None:
+        teller.laws = len(ids)
+        teller.watch()
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object]:
+    """Once a law has ended, those that come later may file what they find."""
+    try:
+        return (yield)
+    finally:
+        if (ledger := item.config.stash.get(_LEDGER, None)) is not None:
+            ledger.done(item.config.stash[_PLACES][item.nodeid])
+
+
+class _Tells:
+    """Tells how far a run is: in the process that has the terminal."""
+
+    def __init__(self, config: pytest.Config) -> None:
+        self._config = config
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        """A law has ended, maybe with the process that held it: then nobody waits for it."""
+        if report.when in ("setup", "teardown") and report.passed:
+            return
+        self._config.stash[_TELLER].ended(filed_by(report))
+        if report.when not in ("setup", "call", "teardown"):  # of a process that has died
+            self._config.stash[_LEDGER].done(self._config.stash[_PLACES].get(report.nodeid, 0))
+
+
+def pytest_report_teststatus(report: Any, config: pytest.Config) -> tuple[str, str, str] | None:
+    """Of laws on a user's code no dot is printed; what breaks one has been told by then."""
+    if _LEDGER not in config.stash:
+        return None
+    if report.failed:
+        told = (filed_by(report) or {}).get("broken_by")
+        return ("broken", "", "") if told else None
+    return ("skipped" if report.skipped else "passed" if report.when == "call" else "", "", "")
 
 
 @pytest.hookimpl(wrapper=True)
@@ -172,11 +262,18 @@ def record(request: pytest.FixtureRequest) -> Callable[[str, object], None]:
 def hold(
     request: pytest.FixtureRequest, trial: Trial, record: Callable[[str, object], None], budget: Budget
 ) -> Callable[[Law], None]:
-    """Holds a law against an implementation on a world; on a user's own model, where there is one."""
-    model = request.config.stash[_BENCH].model
+    """Holds a law against an implementation on a world; on a user's own model, where there is one. Against a user's
+    code, apart from what is known to be wrong with it.
+    """
+    config = request.config
+    model = config.stash[_BENCH].model
+    docket = None
+    if _LEDGER in config.stash:
+        tell = (lambda defect: config.stash[_TELLER].look()) if _TELLER in config.stash else tell_nobody
+        docket = Docket(config.stash[_LEDGER], config.stash[_PLACES][request.node.nodeid], tell)
 
     def held(law: Law) -> None:
-        hold_against(law if model is None else model.on(law), trial, record, budget)
+        hold_against(law if model is None else model.on(law), trial, record, budget, docket)
 
     return held
 
@@ -237,6 +334,8 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
     A known failure that is mended fails the run.
     """
     config = session.config
+    if _TELLER in config.stash:
+        config.stash[_TELLER].close()
     if hasattr(config, "workeroutput"):
         config.workeroutput["left_out"] = sorted(config.stash[_BENCH].left_out)
     elif terminal := config.pluginmanager.getplugin("terminalreporter"):  # whose summary is still to come
@@ -270,7 +369,8 @@ def pytest_terminal_summary(
         worlds=tuple(world for world in bench.where.worlds if world not in bench.where.impossible),
         stopped=stopped,
     )
-    tell = functools.partial(summary, filed, config.stash[_CAUSES], stopped, of_a_user)
+    defects = config.stash[_LEDGER].defects() if _LEDGER in config.stash else None
+    tell = functools.partial(summary, filed, config.stash[_CAUSES], stopped, of_a_user, defects=defects)
     if lines := tell():
         terminalreporter.section("verdicts")
         for line in tell(folded=bool(of_a_user) and config.option.verbose <= 0):
@@ -289,4 +389,6 @@ def pytest_terminal_summary(
 def _was_stopped(exitstatus: int, config: pytest.Config) -> bool:
     """True if a run ended before every law had come to its end."""
     terminal, most = config.pluginmanager.getplugin("terminalreporter"), config.getoption("maxfail") or 0
-    return exitstatus == pytest.ExitCode.INTERRUPTED or 0 < most <= len(terminal.stats.get("failed", []))
+    return exitstatus == pytest.ExitCode.INTERRUPTED or 0 < most <= sum(
+        len(terminal.stats.get(how, [])) for how in ("failed", "broken")
+    )

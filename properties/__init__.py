@@ -33,6 +33,7 @@ The way of an example, package by package. None imports one that comes later, bu
     ranks             run it
     judging           compares
     searching         draws more, and shrinks what fails
+    defects           are what is wrong: their causes, set aside
     diagnosing        runs what has failed again, whole and in parts
     script            writes the failure as a script of its own
     models            are real ones under the laws

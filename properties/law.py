@@ -117,6 +117,30 @@ def concerns(law: Law, claims: Claims) -> bool:
     return law.needs(claims)
 
 
+# The families of laws, by number.
+FAMILIES: Mapping[str, str] = {
+    "P1": "Mean over ranks",
+    "P2": "Divisor of the mean",
+    "P3": "Gradient accumulation",
+    "P4": "Equal replicas",
+    "P5": "Matching collectives",
+    "P6": "Unused parameters",
+    "P7": "Asynchrony",
+    "P8": "Invariance",
+    "P9": "Clipping",
+    "P10": "Sharded training",
+    "P11": "Checkpoints",
+    "P12": "Optimizer steps",
+    "P13": "Precision",
+    "P14": "Wrappers of collectives",
+    "P15": "Binding to the model",
+    "P16": "Start and buffers",
+    "P17": "Kernels",
+    "P18": "Cost and overlap",
+    "P20": "Samplers and loaders",
+}
+
+
 def sentence(law: Law) -> str:
     """The law's name as words."""
     return as_sentence(law.name)

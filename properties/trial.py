@@ -48,6 +48,10 @@ FUNCTION = (
 process.preload("lockstep.properties.ranks.program")  # by each fork server once, for every process needs it
 
 
+class SetAside(UnsatisfiedAssumption):
+    """What was about to run contains the cause of a known defect, and is no example."""
+
+
 @dataclass(frozen=True)
 class Run:
     """A program that every rank ran to its end: the observations, and the collectives, by rank.
@@ -105,7 +109,8 @@ class Trial:
     have global variables and class attributes of their own. ``left``: what ranks have left
     behind, such as a thread. ``world_fault``: what is wrong with the world itself, if anything is. ``report``: the
     folder for scripts of failures; None: the usual one. ``runs``: what has run of one example, by its program: who asks
-    for it again is given the same; None: nothing is kept.
+    for it again is given the same; None: nothing is kept. ``aside`` is shown each program that is about to run, and
+    raises SetAside for what is set aside.
     """
 
     implementation: Implementation
@@ -122,6 +127,7 @@ class Trial:
     world_fault: str = ""
     report: Path | None = None
     runs: "dict[Scenario, tuple[Run, Counter[str]]] | None" = None
+    aside: Callable[[Any], None] | None = None
 
     @property
     def claims(self) -> Claims:
@@ -184,6 +190,8 @@ class Trial:
                 f"Lockstep asks {self.implementation.name} for what it does not claim, {asked}: a fault of Lockstep's, "
                 f"please report it: {scenario!r}"
             )
+        if self.aside is not None:
+            self.aside(scenario)
         for other, make in ((scenario.caller.beside, companion), (scenario.caller.joint, partner)):
             if other:
                 make(scenario)  # an error of ours is one here; on ranks it would be the implementation's

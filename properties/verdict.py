@@ -53,7 +53,9 @@ from lockstep.worlds.contract import Outcome
 
 HOLDS, REFUSES, SHOWS_NOTHING, NOT_RUNNABLE = "holds", "refuses", "shows nothing", "not runnable here"
 SIM_ONLY, NOT_CLAIMED, WRONG = "sim only, no failure", "not claimed", "wrong"
-IMPOSSIBLE = "cannot be told"  # of a real backend: when it reads and writes, in which order it reduces, what it holds
+# Of a real backend: when it reads and writes, in which order it reduces, what it holds. With words behind it: for a
+# defect that breaks everything the law needs.
+IMPOSSIBLE = "cannot be told"
 BACKEND_AT_FAULT = "not judged: the backend is at fault"
 ERROR_IN_LOCKSTEP = "not judged: error in Lockstep"
 

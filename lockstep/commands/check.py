@@ -117,7 +117,9 @@ def _asked(asked: argparse.Namespace) -> list[str]:
     }
     told += [part for name, value in values.items() if value is not None for part in (name, str(value))]
     alone = asked.in_process or "torchrun" in asked.world  # one process holds all laws
-    return [*told, *["-v"] * asked.v, *([] if alone and asked.n == "auto" else ["-n", asked.n])]
+    # One law at a time for each process, in the order of the laws.
+    spread = [] if alone and asked.n == "auto" else ["-n", asked.n, "--maxschedchunk", "1"]
+    return [*told, *["-v"] * asked.v, *spread]
 
 
 def _as_keyword(words: str) -> str:

@@ -13,7 +13,7 @@ from lockstep import __version__, command
 from lockstep.commands.check import _as_keyword
 
 ROOT = Path(__file__).parents[2]
-PACKAGES = ("oracle", "worlds", "impls", "properties", "pictures", "benchmarks")
+PACKAGES = ("oracle", "worlds", "impls", "properties", "benchmarks")
 MODULES = [
     ".".join(path.relative_to(ROOT).with_suffix("").parts)
     for package in PACKAGES

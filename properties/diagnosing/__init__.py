@@ -6,5 +6,6 @@ diagnosis    all that follows, in one result
 core         the least of its program that goes wrong by itself
 shares       which contributions are in the first wrong value
 guess        what would give just such values
+claims       on which claims it hangs
 starting     whether ranks are equal, only later than claimed
 """

@@ -14,7 +14,7 @@ from lockstep.oracle.lattice import Inexact
 from lockstep.oracle.program import Scenario
 from lockstep.properties.events.step import reads_stepped_gradients
 from lockstep.properties.judging import judge
-from lockstep.properties.searching.least import least
+from lockstep.properties.searching.least import MOST_RUNS, least
 from lockstep.properties.searching.search import SHRINK_LIMIT, Failure, took_the_clock
 from lockstep.properties.strategies.scenarios import adds_up_rounded_means
 from lockstep.properties.strategies.within import beyond
@@ -25,7 +25,7 @@ from lockstep.worlds.contract import to_blame
 MOST_LATE = 3  # runs such as only a clock ends
 
 
-def core(trial: Trial, failure: Failure) -> Scenario | None:
+def core(trial: Trial, failure: Failure, most_runs: int = MOST_RUNS) -> Scenario | None:
     """The least of a failure's program that goes wrong in the same manner, held to the oracle alone, on the simulated
     world. None: the whole of it does not go wrong there as the failure does, or only after some time.
     """
@@ -43,9 +43,9 @@ def core(trial: Trial, failure: Failure) -> Scenario | None:
         nonlocal late
         broken = goes_wrong(apart, smaller) if late < MOST_LATE else None
         late += broken is not None and took_the_clock(broken)
-        return _manner(broken) == _manner(whole)
+        return manner(broken) == manner(whole)
 
-    return least(scenario, fails)
+    return least(scenario, fails, most_runs)
 
 
 def explains(whole: LawBroken, failure: Failure, trial: Trial) -> bool:
@@ -57,10 +57,10 @@ def explains(whole: LawBroken, failure: Failure, trial: Trial) -> bool:
         return False
     if mine is not None and its is not None:
         return its.place <= mine.place
-    return _manner(whole) == _manner(failure.broken) or (trial.world.name != "sim" and failure.simulated)
+    return manner(whole) == manner(failure.broken) or (trial.world.name != "sim" and failure.simulated)
 
 
-def _manner(broken: LawBroken | None) -> tuple[Any, ...] | None:
+def manner(broken: LawBroken | None) -> tuple[Any, ...] | None:
     """The manner in which a program fails: its first wrong value and the kind of event before it, or its errors. What a
     smaller program does in another manner may have another cause.
     """

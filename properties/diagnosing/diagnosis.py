@@ -7,6 +7,7 @@ from hypothesis.errors import UnsatisfiedAssumption
 from lockstep.oracle.expectation import Expectation
 from lockstep.oracle.lattice import Inexact
 from lockstep.oracle.program import Scenario
+from lockstep.properties.diagnosing.claims import hangs_on
 from lockstep.properties.diagnosing.core import core
 from lockstep.properties.diagnosing.guess import guess
 from lockstep.properties.diagnosing.shares import Share, shares_of
@@ -26,7 +27,8 @@ class Diagnosis:
     what must come out; None where the oracle does not know. ``recorded``: a run with what went into its collectives.
     ``shares``: the contributions in the first wrong value, and ``guess``, what would give just such values, in words;
     neither where it cannot be told. ``starts_later``: whether all is right if ranks need to be equal from the first
-    forward on only.
+    forward on only. ``hangs_on``: the
+    claims that nobody has declared, and without which nothing goes wrong in this way.
     """
 
     failure: Failure
@@ -36,6 +38,7 @@ class Diagnosis:
     shares: tuple[Share, ...] = ()
     guess: str | None = None
     starts_later: bool = False
+    hangs_on: tuple[str, ...] = ()
 
     @property
     def broken(self) -> LawBroken:
@@ -65,7 +68,8 @@ def diagnose(trial: Trial, failure: Failure, to_the_core: bool = True) -> Diagno
     another = scenario.caller.beside or scenario.caller.joint
     traced = broken.difference is not None and found.always and not another
     shares, guessed = _origin(trial, broken) if traced else ((), None)
-    return Diagnosis(failure, recorded, least, expected, shares, guessed, later)
+    needed = tuple(hangs_on(trial, broken, scenario if least is None else least))
+    return Diagnosis(failure, recorded, least, expected, shares, guessed, later, needed)
 
 
 def _expected(trial: Trial, scenario: Scenario) -> Expectation | None:

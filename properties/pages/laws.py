@@ -7,30 +7,9 @@ from pathlib import Path
 
 from lockstep.home import HOME
 from lockstep.properties.catalogue import every_text
-from lockstep.properties.law import as_sentence
+from lockstep.properties.law import FAMILIES, as_sentence
 
 FOLDER = Path(HOME) / "docs" / "laws"
-FAMILIES = {
-    "P1": "Mean over ranks",
-    "P2": "Divisor of the mean",
-    "P3": "Gradient accumulation",
-    "P4": "Equal replicas",
-    "P5": "Matching collectives",
-    "P6": "Unused parameters",
-    "P7": "Asynchrony",
-    "P8": "Invariance",
-    "P9": "Clipping",
-    "P10": "Sharded training",
-    "P11": "Checkpoints",
-    "P12": "Optimizer steps",
-    "P13": "Precision",
-    "P14": "Wrappers of collectives",
-    "P15": "Binding to the model",
-    "P16": "Start and buffers",
-    "P17": "Kernels",
-    "P18": "Cost and overlap",
-    "P20": "Samplers and loaders",
-}
 INDEX = """# Laws
 
 A *law* is a sentence about training that is true for every correct implementation of what it claims. Lockstep draws

@@ -114,7 +114,7 @@ def story(law: Law, trial: Trial, diagnosis: Diagnosis) -> list[str]:
         chance = "The same program, run again, does not always fail: something here depends on time or chance."
         words += ["", *entry("Seen", f"in {failure.seen[0]} of {failure.seen[1]} runs. {chance}")]
     words += ["", *entry("Elsewhere", failure.elsewhere)] if failure.elsewhere else []
-    return words + notes.on_claims(law, trial, scenario)
+    return words + notes.on_claims(law, trial, scenario, diagnosis)
 
 
 def _events(diagnosis: Diagnosis, scenario: Scenario) -> Iterator[str]:
@@ -148,6 +148,12 @@ def _origin_of(implementation: str) -> str:
     """
     place = from_here(implementation.rpartition(":")[0].removesuffix(".py"))
     return place if len(place) <= LONGEST else f"{zlib.crc32(place.encode()):x} {place[-LONGEST:]}"
+
+
+def report_name(trial: Trial) -> str:
+    """How the files begin that tell of an implementation."""
+    implementation = trial.implementation
+    return file_name(_origin_of(implementation.name), implementation.short)
 
 
 def script_name(law: Law, trial: Trial, verdict: str) -> str:

@@ -89,11 +89,11 @@ def matrix(filed: Sequence[Mapping[str, Any]], folded: bool = False) -> list[str
         if hidden:
             count = f"{len(hidden)} more {'law is' if len(hidden) == 1 else 'laws are'} not claimed"
             lines.append(f"  {count}: -v lists them, and `lockstep claims` says what there is to claim")
-        lines += _refusals(each for by_world in laws.values() for each in by_world)
+        lines += refusals(each for by_world in laws.values() for each in by_world)
     return lines
 
 
-def _refusals(filed: Iterable[Mapping[str, Any]]) -> list[str]:
+def refusals(filed: Iterable[Mapping[str, Any]]) -> list[str]:
     """The refusals of all laws that hold nevertheless, the most frequent first."""
     kinds: Counter[str] = Counter()
     for each in filed:

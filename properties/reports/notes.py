@@ -70,14 +70,21 @@ def _compressed(trial: Trial, broken: LawBroken) -> list[str]:
     return ["", *entry("Note", f'{words} them claims {{"wire_dtype": "{narrow[0]}"}}; what is drawn then fits it.')]
 
 
-def on_claims(law: Law, trial: Trial, scenario: Scenario | ModelScenario) -> list[str]:
-    """The note on claims that are assumed for silent code, without which it would not be held to this law, or this
-    program would not be drawn.
+def on_claims(
+    law: Law, trial: Trial, scenario: Scenario | ModelScenario, diagnosis: Diagnosis | None = None
+) -> list[str]:
+    """What is claimed for code that says nothing of it, and without which it would not be held to this law, or this
+    program would not be drawn; as far as a ``diagnosis`` has found, nothing goes wrong without it in this way.
     """
     of, claims = trial.implementation, trial.claims
     given = [name for name in of.undeclared if getattr(claims, name) is True]
     without = {name: replace(claims, **{name: False}) for name in given}  # type: ignore[arg-type]
-    needed = [name for name, less in without.items() if not concerns(law, less) or _beyond(less, scenario)]
+    if diagnosis is None:
+        needed = [name for name, less in without.items() if not concerns(law, less) or _beyond(less, scenario)]
+    else:
+        by_itself = diagnosis.core is not None
+        of_the_law = [name for name, less in without.items() if not by_itself and not concerns(law, less)]
+        needed = [name for name in given if name in diagnosis.hangs_on or name in of_the_law]
     if not needed:
         return []
     assumed = " and ".join(f'"{name}"' for name in needed)

@@ -8,6 +8,9 @@ bench         implementations and worlds, for one process of pytest
 selection     which tests
 profiles      how many examples
 hold          a law against an implementation, from the first example to the verdict
+apart         the same apart from known defects
+judging       makes a defect of a failure
+telling       new defects, and how far a run is
 probing       what is not claimed, tried and told
 unbroken      how a law ends that nothing has broken
 budget        spends the examples, and tells how far it is

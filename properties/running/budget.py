@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from hypothesis import settings
+from hypothesis.strategies import SearchStrategy
 
 from lockstep.properties.implementations import SLOW
 from lockstep.properties.law import Law, sentence
@@ -46,8 +47,11 @@ class Budget:
     others: Others = field(default_factory=Others)
     pace: Pace | None = None
 
-    def spend(self, law: Law, trial: Trial) -> Search:
-        """Searches portion by portion, and stops at the first that fails, or shows what only the past explains."""
+    def spend(self, law: Law, trial: Trial, shrink: bool = True, draws: SearchStrategy[Any] | None = None) -> Search:
+        """Searches portion by portion, and stops at the first that fails, or shows what only the past explains.
+
+        ``shrink`` and ``draws``: as of `properties.searching.search.search`.
+        """
         profile, examples = settings(), self._examples(law, trial)
         of = f"{law.name} {trial.implementation.name} {trial.world.name}"
         # Passes of another device or of other claims are none of these.
@@ -76,6 +80,8 @@ class Budget:
                 None if self.seed is None else seed_of(self.seed, of, portion),
                 database=profile.database if portion == 0 else None,
                 derandomize=profile.derandomize,
+                shrink=shrink,
+                draws=draws,
             )
             found.stale = not trial.apart and refused_for_the_past(law, trial, found)
             whole.add(found)

@@ -4,6 +4,7 @@ import warnings
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import pytest
@@ -13,6 +14,7 @@ from lockstep.properties.diagnosing.rerunning import owes_to_sharing, owes_to_th
 from lockstep.properties.errors import alike
 from lockstep.properties.law import Law, concerns, sentence
 from lockstep.properties.reports.matrix import PROPERTY, SHOWN
+from lockstep.properties.running.apart import Docket, hold_apart
 from lockstep.properties.running.budget import Budget
 from lockstep.properties.running.probing import probe
 from lockstep.properties.running.unbroken import without_failure
@@ -23,6 +25,7 @@ from lockstep.properties.verdict import (
     BACKEND_AT_FAULT,
     ERROR_IN_LOCKSTEP,
     HOLDS,
+    IMPOSSIBLE,
     NOT_CLAIMED,
     NOT_RUNNABLE,
     REFUSES,
@@ -46,16 +49,23 @@ PAUSED = (
 )
 
 
-def hold(law: Law, trial: Trial, record: Callable[[str, Any], None], budget: Budget | None = None) -> None:
+def hold(
+    law: Law,
+    trial: Trial,
+    record: Callable[[str, Any], None],
+    budget: Budget | None = None,
+    docket: Docket | None = None,
+) -> None:
     """The body of a law's test: passes, or fails with a report for people. Files the verdict for the matrix, which says
-    so too where the error is Lockstep's own.
+    so too where the error is Lockstep's own. ``docket``: the law is held apart from the defects that are known there,
+    and what it finds is filed there; None: by itself.
     """
     filed = {"number": law.number, "law": sentence(law), "implementation": trial.implementation.name}
     filed["world"] = trial.world.name
     budget = budget or Budget()
     before = Counter(budget.others.shown)
     try:
-        _hold(law, trial, record, budget, filed)
+        _hold(law, trial, record, budget, docket, filed)
     except Exception:
         record(PROPERTY, {**filed, "verdict": ERROR_IN_LOCKSTEP})
         raise
@@ -64,7 +74,14 @@ def hold(law: Law, trial: Trial, record: Callable[[str, Any], None], budget: Bud
             record(SHOWN, {"implementation": trial.implementation.name, "world": trial.world.name, "runs": shown})
 
 
-def _hold(law: Law, trial: Trial, record: Callable[[str, Any], None], budget: Budget, filed: Mapping[str, Any]) -> None:
+def _hold(
+    law: Law,
+    trial: Trial,
+    record: Callable[[str, Any], None],
+    budget: Budget,
+    docket: Docket | None,
+    filed: Mapping[str, Any],
+) -> None:
     if trial.world_fault:
         record(PROPERTY, {**filed, "verdict": BACKEND_AT_FAULT})
         pytest.fail(f"Nothing is judged on the {trial.world.name} world: {trial.world_fault}", pytrace=False)
@@ -74,7 +91,9 @@ def _hold(law: Law, trial: Trial, record: Callable[[str, Any], None], budget: Bu
         has = f"it has {ranks} rank{'s' * (ranks > 1)}, and the law takes more"
         pytest.skip(f"not runnable on the {trial.world.name} world: {has}")
     if not concerns(law, trial.claims):
-        verdict, examples = probe(law, trial)
+        if docket is not None:
+            docket.ledger.wait_to_begin(docket.place)
+        verdict, examples = probe(law, trial, () if docket is None else docket.known(trial))
         record(PROPERTY, {**filed, "verdict": f"{NOT_CLAIMED}; probed: {verdict}", "examples": examples})
         return
 
@@ -82,7 +101,13 @@ def _hold(law: Law, trial: Trial, record: Callable[[str, Any], None], budget: Bu
     trial.witnessed.clear()
     trial.left.clear()
     remarks: list[str] = []
-    trial, found = _searched(law, trial, budget, remarks)
+    if docket is not None:
+        trial, ending = hold_apart(law, trial, budget, docket, partial(_searched, remarks=remarks))
+        verdict, words, found = ending.verdict, ending.words, ending.search
+        fails = bool(ending.broken_by) or verdict == REFUSES
+        _file(law, trial, record, filed, verdict, words, found, remarks, fails, ending.filed)
+        return
+    trial, found = _searched(law, trial, budget.spend, remarks)
     failures, unseen = _confirmed(law, trial, budget, found)
     told: list[dict[str, Any]] = []
     if failures:
@@ -102,36 +127,53 @@ def _hold(law: Law, trial: Trial, record: Callable[[str, Any], None], budget: Bu
             filed = {**filed, "number": whose[0].number, "law": sentence(whose[0])}
     else:
         verdict, words = without_failure(trial, found, unseen)
+    fails = bool(failures) or verdict == REFUSES
+    _file(law, trial, record, filed, verdict, words, found, remarks, fails, {"failures": told} if told else {})
+
+
+def _file(
+    law: Law,
+    trial: Trial,
+    record: Callable[[str, Any], None],
+    filed: Mapping[str, Any],
+    verdict: str,
+    words: str,
+    found: Search,
+    remarks: list[str],
+    fails: bool,
+    beside: Mapping[str, Any],
+) -> None:
+    """Files a verdict, and ends the law's test by it. ``words``: why, where the law does not hold."""
     if verdict in (SIM_ONLY, SHOWS_NOTHING):
         remarks.append(words)
-    fails = bool(failures) or verdict == REFUSES
-    beside: dict[str, Any] = {"failures": told} if told else {}
-    if verdict == HOLDS and found.refusals:
-        beside |= {"refused": len(found.refusals), "refusals": _kinds(found)}
+    if verdict.startswith(HOLDS) and found.refusals:
+        beside = {**beside, "refused": len(found.refusals), "refusals": _kinds(found)}
     record(PROPERTY, {**filed, "verdict": verdict, "examples": found.examples, **beside})
     for remark in (*remarks, *_remarks(trial, found, fails)):
         warnings.warn(f"{trial.implementation.name}: {sentence(law)}: {remark}", stacklevel=2)
     if fails:
         pytest.fail(words, pytrace=False)
-    if verdict == NOT_RUNNABLE:
+    if verdict == NOT_RUNNABLE or verdict.startswith(IMPOSSIBLE):
         pytest.skip(words)
 
 
-def _searched(law: Law, trial: Trial, budget: Budget, remarks: list[str]) -> tuple[Trial, Search]:
-    """The findings of a search that are due neither to a busy machine nor to the leftovers of earlier examples; and the
-    trial. In it each example has processes of its own if leftovers are the reason.
+def _searched(
+    law: Law, trial: Trial, spend: Callable[[Law, Trial], Search], remarks: list[str]
+) -> tuple[Trial, Search]:
+    """What the search has found for which neither a busy machine is the reason nor what earlier examples have left; and
+    the trial, in which each example has processes of its own if they are.
     """
-    found = budget.spend(law, trial)
+    found = spend(law, trial)
     if trial.world.name == "sim" and paused(law, trial, found.failures):
         remarks.append(PAUSED)
-        found = budget.spend(law, trial)
+        found = spend(law, trial)
     if trial.world.name == "sim" and owes_to_sharing(law, trial, found.failures):
         trial = replace(trial, own_state=True, witnessed=Counter())
         remarks.append(SHARED)
-        found = budget.spend(law, trial)
+        found = spend(law, trial)
     if found.stale or owes_to_the_past(law, trial, found.failures):
         trial = replace(trial, apart=True, witnessed=Counter())
-        found = budget.spend(law, trial)
+        found = spend(law, trial)
     return trial, found
 
 

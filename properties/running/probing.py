@@ -2,19 +2,24 @@
 
 import contextlib
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import fields, replace
+from functools import partial
 
 from lockstep.properties.claim import told
 from lockstep.properties.claims import Claims
+from lockstep.properties.defects.aside import Aside
+from lockstep.properties.defects.defect import Defect
 from lockstep.properties.implementations import Implementation
 from lockstep.properties.law import Law, concerns
 from lockstep.properties.running.unbroken import without_failure
-from lockstep.properties.searching.search import SHRINK_LIMIT, Search, refused_for_the_past, search, took_the_clock
+from lockstep.properties.searching.search import SHRINK_LIMIT, Search, refused_for_the_past, took_the_clock
+from lockstep.properties.searching.search import search as searched
 from lockstep.properties.searching.witnesses import unwitnessed
 from lockstep.properties.trial import ENDED, Trial
 from lockstep.properties.verdict import (
     HOLDS,
+    IMPOSSIBLE,
     NOT_RUNNABLE,
     REFUSES,
     SHOWS_NOTHING,
@@ -29,7 +34,7 @@ EXAMPLES = 20
 # What sharded optimizers are tried with; the rest is about what wraps a model.
 OF_OPTIMIZERS = ("tied_parameters", "unfreezing")
 # Of several claims that a law would do with, that counts which the code comes closest to keeping.
-NO_FAILURE = (HOLDS, REFUSES, NOT_RUNNABLE, SHOWS_NOTHING)
+NO_FAILURE = (HOLDS, REFUSES, NOT_RUNNABLE, IMPOSSIBLE, SHOWS_NOTHING)
 BEST_FIRST = (*NO_FAILURE, *(kind.verdict for kind in (Wasteful, Crashes, Hangs, SilentlyWrong)))
 
 
@@ -54,12 +59,19 @@ def one_more(implementation: Implementation) -> Iterator[Claims]:
                     yield replace(implementation.claims, **{each.name: value})
 
 
-def probe(law: Law, trial: Trial) -> tuple[str, int]:
-    """The verdict of the law, and the number of examples; the same in every run."""
+def probe(law: Law, trial: Trial, known: Sequence[Defect] = ()) -> tuple[str, int]:
+    """How the law ends, in the words of the verdicts, and on how many examples; the same in every run. ``known``: the
+    defects that are set aside; where they leave nothing to draw, that cannot be told.
+    """
     ends, examples = [], 0
     for claims in alternatives(law, trial.implementation):
         claiming = replace(trial.implementation, claims=claims)
-        tried = replace(trial, implementation=claiming, limit=SHRINK_LIMIT, witnessed=Counter())
+        aside = Aside(known, law, claims)
+        if aside.takes_all or any(defect.stops for defect in known):
+            ends.append(IMPOSSIBLE)
+            continue
+        tried = replace(trial, implementation=claiming, limit=SHRINK_LIMIT, witnessed=Counter(), aside=aside)
+        search = partial(searched, draws=aside.draws())
         found = search(law, tried, EXAMPLES, seed_value=0, shrink=False)
         if any(took_the_clock(failure.broken) for failure in found.failures):  # or the machine was slow
             found = search(law, replace(tried, limit=None), EXAMPLES, seed_value=0, shrink=False)

@@ -8,7 +8,7 @@ import pytest
 
 from lockstep.properties.catalogue import every_law
 from lockstep.properties.implementations import Implementation, Unusable
-from lockstep.properties.law import Law, concerns, sentence
+from lockstep.properties.law import Law, concerns, plainness, sentence
 from lockstep.properties.running.bench import Bench
 from lockstep.properties.running.probing import alternatives
 from lockstep.properties.searching.others import Others
@@ -76,6 +76,17 @@ def is_held(law: Law, implementation: Implementation, world: str, probed: bool) 
     if not concerns(law, implementation.claims):
         return probed and world == "sim" and bool(alternatives(law, implementation))
     return not law.only_on or world in law.only_on
+
+
+def plainest_first(bench: Bench, item: pytest.Item) -> tuple[int, tuple[int, int], int]:
+    """Sorts the tests of a run against a user's code: by worlds, then by laws, the plainest first, then by
+    implementations; what is about kernels comes last.
+    """
+    law: Law | None = getattr(getattr(item, "function", None), "law", None)
+    if law is None:
+        return len(bench.where.worlds), (0, 0), 0
+    implementation, world = getattr(item, "callspec").params["trial"]  # noqa: B009
+    return bench.where.worlds.index(world), plainness(law), bench.names.index(implementation.name)
 
 
 def part(shard: str | None, items: list[pytest.Item]) -> list[pytest.Item]:

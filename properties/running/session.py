@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from lockstep.properties.catalogue import every_kernel_law, every_law, every_text, laws_named
+from lockstep.properties.catalogue import every_kernel_law, every_text, laws_named, plainest_first
 from lockstep.properties.implementations import Unusable, try_out
 from lockstep.properties.kernels import device
 from lockstep.properties.kernels.under_test import look_up_kernels
@@ -14,12 +14,14 @@ from lockstep.properties.models.on_yours import try_out_model
 from lockstep.properties.ranks import cuda_stubs as stubs
 from lockstep.properties.ranks.lookup import is_given
 from lockstep.properties.running import profiles
+from lockstep.properties.running.apart import Docket
 from lockstep.properties.running.bench import Bench
 from lockstep.properties.running.budget import Budget, say_nothing
 from lockstep.properties.running.hold import hold
 from lockstep.properties.running.selection import hold_together, is_held
 from lockstep.properties.running.target import name_of, why_only_here
 from lockstep.properties.running.where import DEFAULT, WORLDS, decide
+from lockstep.properties.trial import Trial
 
 Record = Callable[[str, object], None]
 
@@ -95,33 +97,40 @@ class Session:
             self.close()
             raise
 
-    def held(self, probed: bool) -> Iterator[Held]:
-        """Every law that is to be held, on each world that can have it. ``probed``: also what is merely tried."""
+    def held(self, probed: bool, docket: Docket | None = None) -> Iterator[Held]:
+        """Every law that is to be held, on each world that can have it, the plainest first. ``probed``: also what is
+        merely tried. ``docket``: see `lockstep.properties.running.hold.hold`.
+        """
         if self.implementation.claims.kernels:
             for test in every_kernel_law().values():
                 if test.__name__ in self._chosen:
                     yield Held("P17", as_sentence(test.__name__), "one process", self._kernels(test))
             return
-        laws = [law for law in every_law().values() if law.name in self._chosen]
+        laws = [law for law in plainest_first() if law.name in self._chosen]
+        worlds = self._bench.where.worlds
         if (model := self._bench.model) is not None:
             of_models = [law for law in laws if model.is_held(law, self.implementation.claims)]
-            held = [(model.on(law), world) for law in of_models for world in self._bench.where.worlds]
+            held = [(model.on(law), world) for world in worlds for law in of_models]
         else:
-            held = [(law, world) for law in laws for world in self._bench.where.worlds]
+            held = [(law, world) for world in worlds for law in laws]
             held = [(law, world) for law, world in held if is_held(law, self.implementation, world, probed)]
-            if probed:  # else who asks may hold some of them and not the others
+            if held and probed:  # else who asks may hold some of them and not the others
                 hold_together(self._bench, [(self.implementation, world, law) for law, world in held])
         for law, world in held:
-            yield Held(law.number, sentence(law), world, self._program(law, world))
+            yield Held(law.number, sentence(law), world, self._program(law, world, docket))
 
     def close(self) -> None:
         """Ends every process."""
         self._bench.close()
 
-    def _program(self, law: Law, world: str) -> Callable[[Record], None]:
+    def trial(self, world: str) -> Trial:
+        """The implementation on one of its worlds."""
+        return self._bench.trial(self.implementation, world)
+
+    def _program(self, law: Law, world: str, docket: Docket | None) -> Callable[[Record], None]:
         def run(record: Record) -> None:
             with stubs.asking(self._cuda_stubs):
-                hold(law, self._bench.trial(self.implementation, world), record, self._budget(world))
+                hold(law, self.trial(world), record, self._budget(world), docket)
 
         return run
 

@@ -4,7 +4,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from lockstep.properties.defects.defect import Defect
 from lockstep.properties.reports.matrix import matrix, totals
+from lockstep.properties.reports.overview import named, overview
 from lockstep.properties.running import profiles
 from lockstep.properties.running.bench import Bench
 
@@ -15,13 +17,18 @@ def summary(
     stopped: bool,
     of_a_user: Bench | None,
     folded: bool = False,
+    defects: Sequence[Defect] | None = None,
 ) -> list[str]:
     """The lines, of verdicts as they were filed and causes in words; none where no law was held against anything.
 
     ``stopped``: before every law had come to its end. ``of_a_user``: the bench, unless it is of what ships.
-    ``folded``: laws that are not claimed are counted, and not listed.
+    ``folded``: laws that are not claimed are counted, and not listed; where ``defects`` were told apart, all laws are.
     """
-    lines = matrix(filed, folded)
+    told = None if defects is None else [defect.filed for defect in defects]
+    if folded and told is not None:
+        lines = overview(filed, told)
+    else:
+        lines = [*([] if told is None else named(filed, told)), *matrix(filed, folded)]
     if not lines:
         return []
     lines += ["", totals(filed), *causes, *_scripts(filed)]

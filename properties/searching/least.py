@@ -7,7 +7,7 @@ from typing import Any
 
 from lockstep.oracle.caller import Caller
 from lockstep.oracle.events import Event
-from lockstep.oracle.model import Parameter
+from lockstep.oracle.model import LAYOUTS, Parameter
 from lockstep.oracle.program import Scenario
 from lockstep.properties import events
 from lockstep.properties.events.facet import Orders
@@ -16,14 +16,16 @@ from lockstep.properties.events.facet import Orders
 MOST_RUNS = 100
 
 
-def least(scenario: Scenario, fails: Callable[[Scenario], bool]) -> Scenario:
-    """Of a scenario that fails, the least that still does: nothing simpler fails that differs in one thing."""
+def least(scenario: Scenario, fails: Callable[[Scenario], bool], most_runs: int = MOST_RUNS) -> Scenario:
+    """Of a scenario that fails, the least that still does: nothing simpler fails that differs in one thing. Or what has
+    been found after so many runs.
+    """
     tried = {repr(scenario)}
     while True:
         for simpler in _simpler(scenario):
             if _size(simpler) >= _size(scenario) or repr(simpler) in tried:
                 continue
-            if len(tried) > MOST_RUNS:
+            if len(tried) > most_runs:
                 return scenario
             tried.add(repr(simpler))
             if fails(simpler):
@@ -33,12 +35,13 @@ def least(scenario: Scenario, fails: Callable[[Scenario], bool]) -> Scenario:
             return scenario
 
 
-def _size(scenario: Scenario) -> tuple[int, int, int, int, int, str]:
-    """A sort key, by which simpler scenarios come first: fewer events, ranks, parameters; all used; fewer words."""
+def _size(scenario: Scenario) -> tuple[int, int, int, int, int, int, str]:
+    """What is simpler comes first: fewer events, ranks, parameters; all of them used; then what takes fewer words."""
     uses = sum(len(order) for batch in scenario.microbatches for order in batch.orders)
     places = scenario.samples * len(scenario.microbatches) * len(scenario.parameters)
-    words = repr(scenario)
-    return len(scenario.program), scenario.world_size, len(scenario.parameters), places - uses, len(words), words
+    odd = sum((each.shape == ()) + (each.dtype != Parameter.dtype) for each in scenario.parameters)
+    words, parameters = repr(scenario), len(scenario.parameters)
+    return len(scenario.program), scenario.world_size, parameters, places - uses, odd, len(words), words
 
 
 def _simpler(scenario: Scenario) -> Iterator[Scenario]:
@@ -66,15 +69,19 @@ def _changes(scenario: Scenario) -> Iterator[dict[str, Any]]:
     for rank in range(scenario.world_size):
         fewer = _with_orders(program, lambda orders: orders[: rank * each] + orders[(rank + 1) * each :])  # noqa: B023
         yield {"world_size": scenario.world_size - 1, "replicas": 1, "program": fewer, **_without_rank(scenario, rank)}
+    yield {"parameters": tuple(replace(p, shape=(1,), layout=LAYOUTS[0]) for p in parameters)}
+    yield {"parameters": tuple(replace(p, dtype=Parameter.dtype) for p in parameters)}
     for index, parameter in enumerate(parameters):
         yield _without(scenario, index)
-        for plain in (Parameter(parameter.shape), Parameter((1,), parameter.dtype), Parameter((1,))):
-            yield {"parameters": (*parameters[:index], plain, *parameters[index + 1 :])}
+        plain = [Parameter(parameter.shape), Parameter((1,), parameter.dtype), Parameter((1,))]
+        plain += [replace(parameter, shape=(2,), layout=LAYOUTS[0])] * (parameter.count > 2)
+        for plainer in plain:
+            yield {"parameters": (*parameters[:index], plainer, *parameters[index + 1 :])}
     everything = tuple(index for index, parameter in enumerate(parameters) if parameter.trainable)
     for change in (lambda orders: (everything,) * len(orders), sorted, lambda orders: map(sorted, orders)):
         yield {"program": _with_orders(program, change)}
-    for plainer in events.simpler(program):
-        yield {"program": plainer}
+    for simpler in events.simpler(program):
+        yield {"program": simpler}
 
 
 def _less_unusual(caller: Caller) -> Iterator[Caller]:

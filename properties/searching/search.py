@@ -8,12 +8,13 @@ from typing import Any
 from hypothesis import HealthCheck, Phase, Verbosity, currently_in_test_context, given, seed, settings
 from hypothesis.database import ExampleDatabase
 from hypothesis.errors import Unsatisfiable, UnsatisfiedAssumption
+from hypothesis.strategies import SearchStrategy
 
 from lockstep.properties.errors import alike
 from lockstep.properties.law import Law
 from lockstep.properties.searching.remembered import Remembered
 from lockstep.properties.strategies.independent import INDEPENDENT
-from lockstep.properties.trial import ENDED, Trial
+from lockstep.properties.trial import ENDED, SetAside, Trial
 from lockstep.properties.verdict import LawBroken, NotRunnableHere, Refused
 from lockstep.worlds.contract import errors_of
 
@@ -24,6 +25,8 @@ COSTLY_RUNS, COSTLY_SECONDS = 8, 30.0
 SHRINK_LIMIT = 3.0
 # Of how many kinds of refusals, by what they say, an example is run again in fresh processes.
 KINDS = 3
+# So many times as many programs may be set aside as are wanted: of a law that draws little else.
+MOST_ASIDE = 3
 # After so many examples of which none can be run on its world, no more are tried: each has cost fresh processes.
 UNRUNNABLE = 10
 
@@ -81,8 +84,9 @@ class _Examination:
     chance gave it.
     """
 
-    def __init__(self, law: Law, trial: Trial, only: type[LawBroken]) -> None:
+    def __init__(self, law: Law, trial: Trial, only: type[LawBroken], wanted: int) -> None:
         self.trial, self.moved, self.result = trial, False, Search()
+        self.left_out, self._most_left_out = 0, MOST_ASIDE * wanted
         self.failures: dict[str, Failure | None] = {}
         self.costly_runs, self._costly_since = 0, 0.0
         self._law, self._only = law, only
@@ -92,9 +96,16 @@ class _Examination:
         """Raises LawBroken. Does nothing once an example that costs real time has had its runs, or if none can run."""
         key = repr(drawn)
         if key not in self.failures:
-            if self._costs_too_much() or self._never_runs():
+            if self._costs_too_much() or self._never_runs() or self.left_out > self._most_left_out:
                 return
-            self.failures[key] = self._failure(drawn)
+            examples = self.result.examples
+            try:
+                if self.trial.aside is not None:
+                    self.trial.aside(drawn)
+                self.failures[key] = self._failure(drawn)
+            except SetAside:
+                self.left_out, self.result.examples = self.left_out + 1, examples
+                raise
         if (failure := self.failures[key]) is not None:
             raise failure.broken
 
@@ -151,15 +162,16 @@ def search(
     database: ExampleDatabase | None = None,
     derandomize: bool = False,
     shrink: bool = True,
+    draws: SearchStrategy[Any] | None = None,
 ) -> Search:
     """Draws examples, checks the law on each, and shrinks what fails; ``only`` failures of that kind count.
 
-    Without ``shrink`` the first failure ends it.
+    Without ``shrink`` the first failure ends it. ``draws``: in the place of what the law draws.
 
     What fails on real processes is shrunk on the simulated world, if the trial has one and it fails there too. Where
     nothing can be drawn, there are no examples.
     """
-    examination = _Examination(law, trial, only)
+    examination = _Examination(law, trial, only, examples)
     result = examination.result
     remembered = None
     if database is not None and not derandomize:
@@ -180,7 +192,7 @@ def search(
         report_multiple_bugs=only is LawBroken and trial.world.name == "sim",
         phases=(Phase.reuse, Phase.generate, *([Phase.shrink] if shrink else [])),
         suppress_health_check=list(HealthCheck),
-    )(given(law.draws(trial.claims))(examine))
+    )(given(law.draws(trial.claims) if draws is None else draws)(examine))
     if seed_value is not None:
         run = seed(seed_value)(run)
     try:

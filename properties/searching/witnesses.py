@@ -27,16 +27,22 @@ def unwitnessed(law: Law, trial: Trial) -> list[str]:
     for witness, example in law.witnesses.items():
         example = in_its_dtype(trial.claims, example)
         if not trial.witnessed[witness] and is_claimed(trial.claims, example):
-            with contextlib.suppress(Refused, UnsatisfiedAssumption):
-                law.check(trial, example)
+            _check(law, trial, example)
     needed = [*law.witnesses, *([TOGETHER] if trial.claims.most_ranks > 1 else ())]
     if missing(trial, needed):
         for drawn in sample(law.draws(trial.claims), MORE):
-            with contextlib.suppress(Refused, UnsatisfiedAssumption):
-                law.check(trial, drawn)
+            _check(law, trial, drawn)
             if not missing(trial, needed):
                 break
     return missing(trial, needed)
+
+
+def _check(law: Law, trial: Trial, example: Any) -> None:
+    """Checks the law on an example, unless that is set aside."""
+    with contextlib.suppress(Refused, UnsatisfiedAssumption):
+        if trial.aside is not None:
+            trial.aside(example)
+        law.check(trial, example)
 
 
 def in_its_dtype(claims: Claims, example: Any) -> Any:

@@ -1,11 +1,8 @@
 """What has one cause is told once: the cores of failures, and what is left of their reports."""
 
-import re
 from dataclasses import replace
-from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
-from xml.etree import ElementTree
 
 import pytest
 
@@ -32,7 +29,6 @@ from lockstep.properties.reports.failure import filed_failure
 from lockstep.properties.reports.matrix import PROPERTY
 from lockstep.properties.searching.least import MOST_RUNS, least
 from lockstep.properties.searching.search import Failure, search
-from lockstep.properties.tests.test_bad_input import ROOT, run_pytest
 from lockstep.properties.trial import Trial
 from lockstep.properties.verdict import Crashes, Hangs, SilentlyWrong
 from lockstep.worlds.contract import Asynchrony, Job, Outcome, RankError, RankReport, World
@@ -280,22 +276,3 @@ def test_failures_of_different_causes_or_in_full_stay_as_they_are() -> None:
     texts.append(tests[-1].longrepr)
     assert len(tell_once(tests, in_full=True)) == 3
     assert [test.longrepr for test in tests] == texts
-
-
-def test_a_run_tells_a_defect_once_and_in_full_where_that_is_asked(tmp_path: Path) -> None:
-    windows = f"{ROOT / 'properties' / 'test_accumulation.py'}::{WINDOWS.name}"
-    asked = (windows, "--impl", "lockstep.impls.faults.mean:NeverDivides", "--hypothesis-seed", "1")
-    short, full = (
-        " ".join(run_pytest(tmp_path, *asked, *more)[1].split()) for more in ((), ("-v", "--junitxml", "results.xml"))
-    )
-    again = "as told of P1 gradients equal the mean over ranks, on sim."
-    assert f"NeverDivides breaks P3 on the sim world: silently wrong, {again}" in short
-    assert again not in full
-    (script,) = re.findall(rf"{again} See it: (\S+-P3-\S+-silently-wrong.py)", short)
-    assert (tmp_path / script).is_file()
-    assert 1 <= short.count("What went over the wire:") < full.count("What went over the wire:")
-    failures = ElementTree.parse(tmp_path / "results.xml").iter("failure")
-    assert [str(failure.text).count("Came from:") for failure in failures] == [1, 1]
-    assert full.count("Came from:") >= 2  # a summary may show both once more
-    for text in (short, full):
-        assert re.search(r"2 failures come down to 1 program.*: 2 x silently wrong, as in P1 gradients", text)

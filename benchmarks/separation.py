@@ -1,0 +1,172 @@
+"""Defects told apart: faults that ship are composed into one class, drawn with a fixed seed, and counted is how many of
+them come out as defects of their own, and how many defects are none of them.
+
+    python -m lockstep.benchmarks.separation --compositions 60 --seed 0
+
+Each composition is held to the laws that find its faults and to the plainest ones, on simulated ranks in this process.
+A defect is of a planted fault if the fault alone goes wrong on its smallest program, or has the same cause by itself.
+"""
+
+import argparse
+import contextlib
+import random
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
+from typing import Any
+
+import pytest
+
+from lockstep.oracle.program import NAMES, Scenario
+from lockstep.properties.catalogue import every_fault, every_twin
+from lockstep.properties.defects.defect import Defect
+from lockstep.properties.diagnosing.core import goes_wrong
+from lockstep.properties.law import PLAINEST
+from lockstep.properties.running.apart import Docket
+from lockstep.properties.running.session import Session
+from lockstep.properties.trial import Trial
+
+# Each breaks programs of one kind, and leaves the plainest one alone. By the class that they are a few lines over.
+POOL: Mapping[str, Sequence[str]] = {
+    "StaticBuckets": (
+        "accumulation:NoSyncIsNotExceptionSafe",
+        "accumulation:NoSyncDoesNotNest",
+        "start:FrozenNotBroadcast",
+        "start:BuffersNotBroadcast",
+        "unused:ZerosForUnused",
+        "unused:DividesByContributors",
+        "evaluating:SwitchesOffToEvaluate",
+        "evaluating:RecordsEvaluations",
+        "cost:NewParametersHaveNoHooks",
+        "binding:DropsWhatIsTrainedAgain",
+        "binding:ZeroesWhatIsTrained",
+        "binding:TrainsWhatIsFrozen",
+        "cost:BroadcastsInsideNoSync",
+        "cost:ReducesInsideNoSync",
+        "cost:OneParameterInEachBucket",
+        "asynchrony:ReadsBeforeWaiting",
+        "precision:ReducesInBfloat16",
+    ),
+    "StaticBucketsTrainer": (
+        "clipping:AlwaysTheLargest",
+        "clipping:ScalesUp",
+        "combined:ClipsTheFirstGroup",
+        "combined:UnscalesOnceAStep",
+    ),
+}
+TWINS = ("lockstep.impls.twins.starts:StartsAtTheFirstForward",)
+APART = {"known_fault", "source", "killed_by", "claims", "__init__"}  # of what faults of one class may all have
+EXAMPLES = 60
+
+
+def found(names: Sequence[str]) -> type:
+    """The fault of that name, or several in one class."""
+    faults = [every_fault().get(f"lockstep.impls.faults.{name}") or every_twin()[name] for name in names]
+    claims: dict[str, Any] = dict(faults[0].claims)
+    for fault in faults[1:]:
+        claims |= {name: value for name, value in fault.claims.items() if not value or name not in claims}
+    killed = tuple(dict.fromkeys(law for fault in faults for law in getattr(fault, "killed_by", ())))
+    return type("And".join(fault.__name__ for fault in faults), tuple(faults), {"claims": claims, "killed_by": killed})
+
+
+def touched(name: str) -> set[str]:
+    """What of its class a fault writes anew."""
+    own = vars(every_fault()[f"lockstep.impls.faults.{name}"])
+    return {each for each in own if each not in APART and not (each.startswith("__") and each.endswith("__"))}
+
+
+def compositions_of(count: int, seed: int, alike: Callable[[str, str], bool]) -> Iterator[tuple[str, ...]]:
+    """So many sets of two, three or four faults of one class, no two of which are alike or write one thing anew."""
+    draw, known = random.Random(seed), set[frozenset[str]]()
+    while len(known) < count:
+        pool = [*POOL[draw.choice([*POOL, "StaticBuckets", "StaticBuckets"])]]
+        draw.shuffle(pool)
+        wanted, chosen = draw.choice((2, 3, 4)), list[str]()
+        for name in pool:
+            clash = any(touched(name) & touched(other) or alike(name, other) for other in chosen)
+            if len(chosen) < wanted and not clash:
+                chosen.append(name)
+        if len(chosen) >= 2 and (key := frozenset(chosen)) not in known:
+            known.add(key)
+            yield tuple(chosen)
+
+
+@dataclass(frozen=True)
+class Checked:
+    """The defects of a class, in how many seconds."""
+
+    defects: tuple[Defect, ...]
+    seconds: float
+
+
+@cache
+def checked(names: tuple[str, ...], examples: int = EXAMPLES) -> Checked:
+    """What is found in a composition, or in a fault alone."""
+    cls = found(names)
+    laws = [*dict.fromkeys([*PLAINEST, *cls.killed_by])]  # type: ignore[attr-defined]
+    session, docket, since = Session(cls, examples=examples, seed=0, laws=laws), Docket(), time.monotonic()
+    try:
+        for law in session.held(probed=False, docket=docket):
+            with contextlib.suppress(pytest.fail.Exception, pytest.skip.Exception):
+                law.run(lambda name, value: None)
+    finally:
+        session.close()
+    return Checked(docket.ledger.defects(), time.monotonic() - since)
+
+
+def alike(one: str, other: str) -> bool:
+    """Whether no program tells two faults apart: what the one needs to show the other needs, too."""
+    causes = [{cause for defect in checked((name,)).defects for cause in defect.causes} for name in (one, other)]
+    return any(
+        mine.only == theirs.only and (mine.needs <= theirs.needs or theirs.needs <= mine.needs)
+        for mine in causes[0]
+        for theirs in causes[1]
+    )
+
+
+def is_of(defect: Defect, fault: str) -> bool:
+    """Whether a defect of a composition is that fault."""
+    own = {(cause.only, cause.telling) for each in checked((fault,)).defects for cause in each.causes}
+    if any((cause.only, cause.telling) in own for cause in defect.causes):
+        return True
+    return not defect.causes[0].only and any(_fails(fault, face["scenario"]) for face in defect.faces)
+
+
+def _fails(fault: str, text: str) -> bool:
+    scenario = eval(text, dict(NAMES))
+    if not isinstance(scenario, Scenario):
+        return False
+    session = Session(found((fault,)), examples=1, seed=0)
+    try:
+        trial: Trial = session.trial("sim")
+        return goes_wrong(trial, scenario) is not None
+    finally:
+        session.close()
+
+
+def main() -> None:
+    """Print what becomes of each composition, and the count."""
+    parser = argparse.ArgumentParser(prog="python -m lockstep.benchmarks.separation", description=main.__doc__)
+    parser.add_argument("--compositions", type=int, default=60)
+    parser.add_argument("--seed", type=int, default=0)
+    asked = parser.parse_args()
+    planted = separated = invented = doubled = 0
+    for names in compositions_of(asked.compositions, asked.seed, alike):
+        result = checked(names)
+        whose = {defect.id: [name for name in names if is_of(defect, name)] for defect in result.defects}
+        told = {name for several in whose.values() for name in several}
+        none = [name for name, several in whose.items() if not several]
+        planted, separated, invented = planted + len(names), separated + len(told), invented + len(none)
+        doubled += len(whose) - len(none) - len(told)
+        missing = [name for name in names if name not in told]
+        print(f"{result.seconds:5.1f} s  {', '.join(names)}: {len(whose)} defects", flush=True)
+        for defect in result.defects:
+            print(f"         {defect.id} {defect.verdict}, {defect.words()}: {', '.join(whose[defect.id]) or 'NONE'}")
+        if missing:
+            print(f"         not told: {', '.join(missing)}")
+    print(f"{separated} of {planted} planted faults told, {invented} invented, {doubled} told more than once")
+
+
+if __name__ == "__main__":
+    main()

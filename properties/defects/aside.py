@@ -1,0 +1,58 @@
+"""What is set aside: programs that contain the cause of a known defect are no examples."""
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+from hypothesis import strategies as st
+
+from lockstep.properties.claims import Claims
+from lockstep.properties.defects.cause import off
+from lockstep.properties.defects.defect import Defect
+from lockstep.properties.law import Law, concerns
+from lockstep.properties.strategies.independent import sample
+from lockstep.properties.trial import SetAside
+
+SAMPLE = 20  # programs of which is told how many contain what is not drawn at all
+
+
+class Aside:
+    """What is set aside for one law. ``left_out`` counts programs by the defect that they contain."""
+
+    def __init__(self, defects: Sequence[Defect], law: Law, claims: Claims) -> None:
+        self.defects, self.law = tuple(defects), law
+        self.left_out: Counter[str] = Counter()
+        self.unclaimed = claims
+        self.undrawn: list[Defect] = []
+        for defect in defects:
+            if defect.claim and all(cause.only == "" for cause in defect.causes):
+                self.unclaimed = replace(self.unclaimed, **{defect.claim: off(defect.claim, True)})
+                self.undrawn.append(defect)
+
+    def __call__(self, drawn: Any) -> None:
+        """Raises SetAside for what contains a known cause."""
+        for defect in self.defects:
+            if defect.within(drawn, self.law.number):
+                self.left_out[defect.id] += 1
+                raise SetAside(defect.id)
+
+    @property
+    def takes_all(self) -> str:
+        """The defect that the law is all about: without what is set aside there is nothing to draw. Empty: none is."""
+        if concerns(self.law, self.unclaimed):
+            return ""
+        return next(each.id for each in self.undrawn)
+
+    def draws(self) -> st.SearchStrategy[Any]:
+        """What the law draws without what is set aside, as far as a claim says just that."""
+        return self.law.draws(self.unclaimed)
+
+    def count_undrawn(self, claims: Claims, examples: int) -> None:
+        """Counts what was not drawn for so many examples, by a sample."""
+        if not self.undrawn:
+            return
+        drawn = sample(self.law.draws(claims), SAMPLE)
+        for defect in self.undrawn:
+            there = sum(defect.within(each, self.law.number) for each in drawn)
+            self.left_out[defect.id] += round(examples * there / max(1, len(drawn) - there))

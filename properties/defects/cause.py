@@ -1,0 +1,72 @@
+"""The cause of a defect: what a minimal failing program cannot do without, and whether another program contains it."""
+
+from contextlib import suppress
+from dataclasses import dataclass, fields, replace
+from typing import Any
+
+from lockstep.oracle.program import Scenario
+from lockstep.properties.claim import told as declared
+from lockstep.properties.claims import Claims
+from lockstep.properties.defects.needs import is_counted, is_named, needs
+from lockstep.properties.strategies.features import FEATURES
+from lockstep.properties.strategies.within import beyond
+
+
+@dataclass(frozen=True)
+class Cause:
+    """``needs``: names of `properties.defects.needs`; none: the plainest program fails. ``only``: the number of the
+    family of laws, such as "P18", of which a program must be judged for it to show; empty: it goes wrong by itself.
+    """
+
+    needs: frozenset[str]
+    only: str = ""
+
+    def within(self, drawn: Any, family: str = "") -> bool:
+        """Whether something that a law of this family is about to run contains it."""
+        return bool(self.needs) and self.only in ("", family) and self.needs <= needs(drawn)
+
+    @property
+    def telling(self) -> frozenset[str]:
+        """What of it is told: its features; where there is none, what else is not as usual, and numbers last."""
+        for told in (is_named, lambda need: not is_counted(need), lambda need: True):
+            if found := frozenset(filter(told, self.needs)):
+                return found
+        return frozenset()
+
+    def words(self) -> str:
+        """It, for people."""
+        return ", ".join(sorted(self.telling)) or "the plainest program"
+
+
+def off(name: str, value: Any) -> Any:
+    """What a claim is if it is declined; the value itself, where there is no such thing."""
+    if value is True or value is False:
+        return False
+    of = next(each for each in fields(Claims) if each.name == name)
+    return None if None in declared(of).choices else value
+
+
+def declining(claims: Claims, scenario: Scenario) -> dict[str, Claims]:
+    """By the name of each claim without which a program would not be drawn, the claims without it."""
+    found = {}
+    for each in fields(Claims):
+        value = getattr(claims, each.name)
+        if (without := off(each.name, value)) != value:
+            with suppress(ValueError):  # others go with it
+                less = replace(claims, **{each.name: without})
+                if beyond(less, scenario):
+                    found[each.name] = less
+    return found
+
+
+def exact_claim(claims: Claims, cause: Cause, scenario: Scenario) -> str:
+    """The claim that says just what a cause is: declined, it leaves out the programs that contain it, and no others.
+
+    Empty where there is none.
+    """
+    for name, less in declining(claims, scenario).items():
+        before = {each for each, feature in FEATURES.items() if feature.claimed(claims)}
+        gone = {each for each in before if not FEATURES[each].claimed(less)} | {beyond(less, scenario)}
+        if cause.telling == gone:
+            return name
+    return ""

@@ -1,0 +1,101 @@
+"""A defect: a cause, and what it does, as plain data with JSON both ways."""
+
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass, field, replace
+from typing import Any
+
+from lockstep.properties.defects.cause import Cause
+
+
+@dataclass(frozen=True)
+class Defect:
+    """``causes``: mostly one; several, where programs that have little in common go wrong in one way. ``faces``: what
+    it does, each with a smallest program, as `properties.reports.failure.filed_failure` makes them. ``number`` and
+    ``law``: what the first of these breaks; ``met_in``: under which law it was found. ``claim``: that which says just
+    its cause. ``manner``: how it goes wrong, to tell defects from one another. ``told``: the file with its report.
+    """
+
+    id: str
+    implementation: str
+    causes: tuple[Cause, ...]
+    number: str
+    law: str
+    met_in: str
+    world: str
+    manner: str = ""
+    claim: str = ""
+    told: str = ""
+    faces: tuple[Mapping[str, Any], ...] = field(default=(), repr=False)
+
+    @property
+    def stops(self) -> bool:
+        """Whether the plainest program shows it, whatever the law, so that nothing else can be told."""
+        return any(not cause.needs and not cause.only for cause in self.causes)
+
+    @property
+    def verdict(self) -> str:
+        """Of all its faces."""
+        return " and ".join(dict.fromkeys(str(face["verdict"]) for face in self.faces))
+
+    def within(self, drawn: Any, family: str) -> bool:
+        """Whether something that a law of this family is about to run contains a cause of it."""
+        return any(cause.within(drawn, family) for cause in self.causes)
+
+    def words(self) -> str:
+        """What programs need for it to show."""
+        return ", or ".join(dict.fromkeys(cause.words() for cause in self.causes))
+
+    @property
+    def filed(self) -> dict[str, Any]:
+        """What is told of it to machines, see `properties.verdict`."""
+        first: Mapping[str, Any] = self.faces[0] if self.faces else {}
+        return {
+            "id": self.id,
+            "implementation": self.implementation,
+            "number": self.number,
+            "law": self.law,
+            "met_in": self.met_in,
+            "world": self.world,
+            "verdict": self.verdict,
+            "cause": self.words(),
+            "needs": sorted(self.causes[0].needs),
+            "claim": self.claim,
+            "stops": self.stops,
+            "scenario": first.get("scenario", ""),
+            "script": first.get("script", ""),
+            "told": self.told,
+            "faces": [{**face, "defect": self.id} for face in self.faces],
+        }
+
+    def to_json(self) -> str:
+        """The defect as JSON."""
+        data = asdict(self)
+        data["causes"] = [{"needs": sorted(cause.needs), "only": cause.only} for cause in self.causes]
+        return json.dumps(data)
+
+    @classmethod
+    def from_json(cls, text: str) -> "Defect":
+        """The defect that `to_json` wrote."""
+        data = json.loads(text)
+        causes = tuple(Cause(frozenset(each["needs"]), each["only"]) for each in data["causes"])
+        return cls(**{**data, "causes": causes, "faces": tuple(data["faces"])})
+
+
+def the_same(known: Iterable[Defect], cause: Cause, manner: str) -> Defect | None:
+    """Of the known defects, the one that a minimal failing program is another sight of, with its cause widened to what
+    both programs need; None: it is a defect of its own.
+
+    It is the same where both need the same but for numbers, or one needs what the other does and less, and it goes
+    wrong in the same way.
+    """
+    for defect in known:
+        for place, other in enumerate(defect.causes):
+            if other.only != cause.only:
+                continue
+            mine, theirs = cause.telling, other.telling
+            if mine == theirs or (defect.manner == manner and (mine <= theirs or theirs <= mine)):
+                wider = Cause(cause.needs & other.needs, cause.only)
+                if wider.needs or not (cause.needs and other.needs):
+                    return replace(defect, causes=(*defect.causes[:place], wider, *defect.causes[place + 1 :]))
+    return None

@@ -1,0 +1,80 @@
+"""The defects of a run, known to all of its processes, and whose turn it is to file one.
+
+Laws have places, the plainest law the first. Whichever process a law is held in, a defect is filed only when all laws
+before this one have ended; so which defects there are, and in which order they are found, does not depend on how many
+processes hold laws.
+"""
+
+import time
+import zlib
+from collections.abc import Callable
+from pathlib import Path
+
+from lockstep.properties.defects.defect import Defect
+
+PATIENCE = 120.0  # seconds without any law's end after which nobody is waited for: a process may have died
+PAUSE = 0.02
+
+
+class Ledger:
+    """``folder``: where the processes of the run leave notes for one another; None: there is this one alone."""
+
+    def __init__(self, folder: Path | None = None) -> None:
+        self.folder = folder
+        self._defects: dict[tuple[str, str], Defect] = {}
+
+    def defects(self, implementation: str | None = None) -> tuple[Defect, ...]:
+        """Those filed so far of an implementation, in order, or of all."""
+        if self.folder is not None:
+            for file in self.folder.glob("*-D*.json"):
+                found = Defect.from_json(file.read_text())
+                self._defects[found.implementation, found.id] = found
+        mine = (each for each in self._defects.values() if implementation in (None, each.implementation))
+        return tuple(sorted(mine, key=lambda each: (each.implementation, int(each.id[1:]))))
+
+    def file(self, defect: Defect) -> None:
+        """Files a defect, or what has become known of one."""
+        self._defects[defect.implementation, defect.id] = defect
+        if self.folder is not None:
+            whose = zlib.crc32(defect.implementation.encode())
+            _write(self.folder / f"{whose:08x}-{defect.id}.json", defect.to_json())
+
+    def next_id(self, implementation: str) -> str:
+        """The name of the next defect of an implementation."""
+        return f"D{len(self.defects(implementation)) + 1}"
+
+    def wait_to_begin(self, place: int) -> None:
+        """Returns once no law before this one is about to file a defect."""
+        if self.folder is not None:
+            self._wait(lambda: not any(each < place for each in self._noted("judging") - self._noted("done")))
+
+    def wait_to_judge(self, place: int) -> None:
+        """Returns once all laws before this one have ended. Until this one has, those that come later do not begin."""
+        if self.folder is not None:
+            (self.folder / f"{place}.judging").touch()
+            self._wait(lambda: self._noted("done") >= {*range(place)})
+
+    def done(self, place: int) -> None:
+        """Takes note that a law has ended."""
+        if self.folder is not None:
+            (self.folder / f"{place}.done").touch()
+
+    def _noted(self, what: str) -> set[int]:
+        assert self.folder is not None
+        return {int(file.stem) for file in self.folder.glob(f"*.{what}")}
+
+    def _wait(self, over: Callable[[], bool]) -> None:
+        ended, since = -1, time.monotonic()
+        while not over():
+            if (now := len(self._noted("done"))) != ended:
+                ended, since = now, time.monotonic()
+            if time.monotonic() - since > PATIENCE:
+                return
+            time.sleep(PAUSE)
+
+
+def _write(path: Path, text: str) -> None:
+    """All of it or nothing, whoever reads meanwhile."""
+    aside = path.with_suffix(".part")
+    aside.write_text(text)
+    aside.replace(path)

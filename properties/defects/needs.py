@@ -1,0 +1,145 @@
+"""What a program has that the plainest one has not, as a set of names: of these causes are made.
+
+Named features come first (`properties.strategies.features`). What no feature tells is told by the fields that are not
+as usual, and by how many there are of what is counted, so that no two programs that differ in kind look alike.
+"""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import MISSING, fields, is_dataclass
+from functools import lru_cache
+from typing import Any
+
+from lockstep.oracle.events import Backward, Finish, Freeze, Step, ZeroGrad
+from lockstep.oracle.model import Parameter
+from lockstep.oracle.program import Scenario
+from lockstep.properties.events.backward import hook_orders_differ, on_averages, several_at_once
+from lockstep.properties.exercise import Exercise
+from lockstep.properties.models.scenario import ModelScenario
+from lockstep.properties.strategies.features import FEATURES
+
+COUNTED = {"rank", "parameter", "element", "micro-batch", "step", "window"}
+PLAIN_FIELDS = {"world_size", "parameters", "program", "caller", "sparse", "wire", "only", "learning_rate", "roles"}
+
+
+def needs(drawn: Any) -> frozenset[str]:
+    """Of what a law draws, all that is not as in the plainest: a program on two ranks with one parameter of one element
+    and one micro-batch has none. Of several things, that of each.
+    """
+    if isinstance(drawn, tuple):
+        return frozenset().union(*map(needs, drawn))
+    if isinstance(drawn, Scenario):
+        return _of_a_program(drawn)
+    if isinstance(drawn, ModelScenario):
+        return frozenset(_of_a_model(drawn))
+    if isinstance(drawn, Exercise):
+        return frozenset(_unusual(f"{drawn.called}:", drawn))
+    return frozenset()  # what is drawn beside a program, such as a moment, is the law's
+
+
+def is_named(need: str) -> bool:
+    """Whether it is a feature, in words, and not only a field or a number."""
+    return need[:1].islower() and ":" not in need and "_" not in need
+
+
+def is_counted(need: str) -> bool:
+    """Whether it only says how many there are of something at least."""
+    number, _, what = need.partition(" ")
+    return number.isdigit() and what.removesuffix("es").removesuffix("s") in COUNTED
+
+
+@lru_cache(maxsize=4096)
+def _of_a_program(scenario: Scenario) -> frozenset[str]:
+    found = {*_features(scenario), *_set_up(scenario), *_events(scenario), *_counts(scenario)}
+    return frozenset(found.difference(*(_IMPLIED.get(need, ()) for need in found)))
+
+
+# What is no feature, but not claimed by everybody: in the words of `properties.strategies.within.beyond`.
+_MORE: Mapping[str, Any] = {
+    "different hook orders": hook_orders_differ,
+    "scalars": lambda s: any(each.shape == () for each in s.parameters),
+    "several dtypes": lambda s: len({each.dtype for each in s.parameters}) > 1,
+    "parameters in float64": lambda s: any(each.dtype == "float64" for each in s.parameters),
+    "what is synchronized on top of what was synchronized before": on_averages,
+    "several forwards before a backward": lambda s: any(batch.forwards > 1 for batch in s.microbatches),
+    "several backwards": lambda s: any(batch.backwards > 1 for batch in s.microbatches),
+    "several backwards that synchronize": several_at_once,
+    # And what nobody can decline.
+    "frozen parameters": lambda s: not all(each.trainable for each in s.parameters),
+    "parameters that are trained again": lambda s: any(not event.frozen for _, event in s.events(Freeze)),
+    "another order than that of registration": lambda s: any(
+        list(order) != sorted(order) for batch in s.microbatches for order in batch.orders
+    ),
+    "an odd number of ranks": lambda s: s.world_size > 1 and s.world_size % 2 == 1,
+    "another model": lambda s: bool(s.caller.beside or s.caller.joint),
+}
+
+
+# What has the one has the other, too.
+_IMPLIED: Mapping[str, tuple[str, ...]] = {
+    "different hook orders": ("another order than that of registration", "2 parameters"),
+    "unused": ("2 parameters",),
+    "an odd number of ranks": ("3 ranks",),
+}
+
+
+def _features(scenario: Scenario) -> Iterator[str]:
+    for name, feature in FEATURES.items():
+        if feature.occurs(scenario):
+            yield name
+    for name, occurs in _MORE.items():
+        if occurs(scenario):
+            yield name
+
+
+def _set_up(scenario: Scenario) -> Iterator[str]:
+    yield from _unusual("", scenario, PLAIN_FIELDS)
+    yield from _unusual("caller:", scenario.caller)
+    for parameter in scenario.parameters:
+        yield from _unusual("parameter:", parameter, {"shape", "trainable"})
+
+
+def _events(scenario: Scenario) -> Iterator[str]:
+    for event in scenario.program:
+        kind = type(event).__name__
+        if not isinstance(event, Backward | Finish):
+            yield kind
+        yield from _unusual(f"{kind}:", event, {"parameters", "orders", "gone"})
+
+
+def _counts(scenario: Scenario) -> Iterator[str]:
+    for what, least, count in (
+        ("ranks", 3, scenario.world_size),
+        ("parameters", 2, len(scenario.parameters)),
+        ("elements", 2, max(map(_count, scenario.parameters))),
+        ("micro-batches", 2, len(scenario.microbatches)),
+        ("steps", 1, len(scenario.places(Step))),
+        ("windows", 2, len(scenario.places(ZeroGrad)) + 1),
+    ):
+        yield from (f"{number} {what}" for number in range(least, count + 1))
+
+
+def _count(parameter: Parameter) -> int:
+    return parameter.count
+
+
+def _of_a_model(scenario: ModelScenario) -> Iterator[str]:
+    yield "a real model"
+    yield from _unusual("model:", scenario, {"world_size", "local", "seed", "dtype"})
+    if scenario.model != ModelScenario.model:
+        yield f"the model {scenario.model}"
+    if any(scenario.local):
+        yield "accumulation"
+    if scenario.dtype == "float64":
+        yield "parameters in float64"
+    if scenario.bucket_cap is not None:
+        yield "cap"
+    yield from (f"{number} steps" for number in range(2, len(scenario.local) + 1))
+    yield from (f"{number} ranks" for number in range(3, scenario.world_size + 1))
+
+
+def _unusual(of: str, thing: Any, apart: set[str] = frozenset()) -> Iterator[str]:  # type: ignore[assignment]
+    """The names of the fields that do not have their default."""
+    assert is_dataclass(thing)
+    for item in fields(thing):
+        if item.name not in apart and item.default is not MISSING and getattr(thing, item.name) != item.default:
+            yield f"{of}{item.name}"

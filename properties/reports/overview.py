@@ -1,0 +1,94 @@
+"""The end of a run on one screen: the defects, what holds by family, and what is not claimed, folded."""
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from lockstep.properties.law import FAMILIES
+from lockstep.properties.reports.matrix import matrix, refusals
+from lockstep.properties.reports.paragraphs import wrapped
+from lockstep.properties.verdict import HOLDS, IMPOSSIBLE, NOT_CLAIMED, REFUSES, SHOWS_NOTHING, SIM_ONLY
+
+Filed = Mapping[str, Any]
+FEW = 12  # laws, which are told one by one
+
+
+def overview(filed: Sequence[Filed], defects: Sequence[Filed]) -> list[str]:
+    """Lines to print, a part for each implementation; of what laws and defects have filed, see `properties.verdict`."""
+    lines = []
+    for name in dict.fromkeys(each["implementation"] for each in filed):
+        mine = [each for each in filed if each["implementation"] == name]
+        known = [each for each in defects if each["implementation"] == name]
+        lines += [_heading(name, known, mine), *_defects(known)]
+        if len({each["law"] for each in mine}) <= FEW:
+            lines += matrix(mine, folded=True)[1:]
+        else:
+            lines += [*_families(mine), *_unclaimed(mine), *refusals(mine)]
+    return lines
+
+
+def named(filed: Sequence[Filed], defects: Sequence[Filed]) -> list[str]:
+    """The defects alone, in front of a list of all laws."""
+    lines = []
+    for name in dict.fromkeys(each["implementation"] for each in defects):
+        mine, known = ([each for each in some if each["implementation"] == name] for some in (filed, defects))
+        lines += [_heading(name, known, mine), *_defects(known)]
+    return lines
+
+
+def _heading(name: str, known: Sequence[Filed], filed: Sequence[Filed]) -> str:
+    if not known:
+        ended = {each["verdict"] for each in filed if _is_claimed(each)}
+        return f"{name}: no defect was found" if ended <= {HOLDS} else name
+    count = f"{len(known)} defect{'s' * (len(known) > 1)}"
+    if any(each["stops"] for each in known):
+        return f"{name} has {count}, and nothing else can be told until that is mended:"
+    whole = all(HOLDS in each["verdict"] or "breaks" in each["verdict"] for each in filed if _is_claimed(each))
+    them = "them" if len(known) > 1 else "it"
+    return f"{name} has {count}{f'; apart from {them} every law holds that it claims' * whole}:"
+
+
+def _defects(known: Iterable[Filed]) -> list[str]:
+    lines = []
+    for each in known:
+        words = each["verdict"] if each["stops"] else f"{each['verdict']}, on programs with: {each['cause']}"
+        words += f"; breaks {each['number']} {each['law']}"
+        words += f'; `"{each["claim"]}"` is the claim of that' if each["claim"] else ""
+        words += f". Report: {each['told']}" if each["told"] else "."
+        words += f" Script: {each['script']}" if each["script"] else ""
+        lines += wrapped(f"  {each['id']:3} {words}", " " * 6)
+    return lines
+
+
+def _families(filed: Sequence[Filed]) -> list[str]:
+    """What became of the laws that are claimed, a line for each family."""
+    ends: dict[str, dict[str, set[str]]] = {}
+    for each in filter(_is_claimed, filed):
+        ends.setdefault(each["number"], {}).setdefault(each["law"], set()).add(each["verdict"])
+    lines = []
+    for number in sorted(ends, key=lambda number: int(number[1:])):
+        verdicts = Counter(max(several, key=_badness) for several in ends[number].values())
+        told = ", ".join(f"{verdicts[verdict]} {verdict}" for verdict in sorted(verdicts, key=_badness))
+        lines.append(f"  {number:3} {FAMILIES.get(number, ''):24} {told}")
+    return lines
+
+
+def _badness(verdict: str) -> tuple[int, str]:
+    worse = (f"{HOLDS} apart", SHOWS_NOTHING, IMPOSSIBLE, SIM_ONLY, "not ", REFUSES)
+    place = next((at for at, begin in enumerate(worse, 1) if verdict.startswith(begin)), len(worse) + 1)
+    return 0 if verdict == HOLDS else place, verdict
+
+
+def _is_claimed(each: Filed) -> bool:
+    return each["verdict"] != IMPOSSIBLE and not each["verdict"].startswith(NOT_CLAIMED)
+
+
+def _unclaimed(filed: Iterable[Filed]) -> list[str]:
+    """What a probe says of the laws that are not claimed, counted."""
+    named = [each["verdict"] for each in filed if each["verdict"].startswith(NOT_CLAIMED)]
+    if not named:
+        return []
+    probed = Counter(each.partition("probed: ")[2] for each in named if "probed" in each)
+    told = ", ".join(f"{count} {verdict}" for verdict, count in probed.most_common())
+    words = f"Not claimed: {len(named)} laws (-v lists them)"
+    return wrapped(f"  {words}{f'; of those that a few programs were tried on: {told}' if told else ''}.", " " * 4)

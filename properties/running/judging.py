@@ -1,0 +1,174 @@
+"""Makes a defect of a failure: its minimal program, its cause, its faces, its report; or finds it to be a known one."""
+
+from collections import Counter
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from hypothesis.errors import HypothesisException
+from hypothesis.strategies import SearchStrategy
+
+from lockstep.oracle.events import Backward, Finish
+from lockstep.oracle.model import Parameter
+from lockstep.oracle.program import Scenario
+from lockstep.properties.defects.by_itself import broken_by
+from lockstep.properties.defects.cause import Cause, exact_claim
+from lockstep.properties.defects.defect import Defect, the_same
+from lockstep.properties.defects.ledger import Ledger
+from lockstep.properties.defects.needs import needs
+from lockstep.properties.diagnosing.confirming import confirm
+from lockstep.properties.diagnosing.core import core, goes_wrong, manner
+from lockstep.properties.diagnosing.diagnosis import diagnose
+from lockstep.properties.law import Law, sentence
+from lockstep.properties.reports.failure import FOLDER, filed_failure, report_name
+from lockstep.properties.running.budget import Budget
+from lockstep.properties.searching.least import least
+from lockstep.properties.searching.search import SHRINK_LIMIT, Failure
+from lockstep.properties.strategies import exact_scenarios
+from lockstep.properties.strategies.features import FEATURES
+from lockstep.properties.strategies.independent import sample
+from lockstep.properties.trial import Trial
+from lockstep.properties.verdict import LawBroken, SilentlyWrong
+
+PLAIN = Scenario(2, (Parameter((1,)),), (Backward(((0,), (0,))), Finish()))
+PLAINEST = needs(PLAIN)
+MOST_RUNS = 400  # from a program as it was drawn to the least of it
+LOOKED_AT = 12  # programs with the cause, in which other faces may show
+CHANCE = "by chance"
+
+
+@dataclass(frozen=True)
+class Minimal:
+    """A minimal failing program, with the law that it breaks, and how; ``core``: it, if it goes wrong by itself."""
+
+    law: Law
+    trial: Trial
+    failure: Failure
+    core: Scenario | None
+    cause: Cause
+
+
+def judged(
+    law: Law, trial: Trial, budget: Budget, ledger: Ledger, failure: Failure, draws: SearchStrategy[Any]
+) -> Defect | None:
+    """The defect of a failure that was met under a law, filed; None: it is an artefact of simulating ranks."""
+    for minimal in _minimal(law, trial, budget, failure, draws):
+        faces = [minimal, *(_other_faces(law, minimal) if minimal.core is not None else ())]
+        faces.sort(key=lambda face: not isinstance(face.failure.broken, SilentlyWrong))  # which is the worst there is
+        confirmed = confirm(faces[0].law, faces[0].trial, faces[0].failure)
+        if confirmed is None:
+            continue
+        failed, runs = confirmed.seen
+        how = repr(manner(confirmed.broken)) if failed == runs else CHANCE
+        cause = Cause(frozenset.intersection(*(face.cause.needs for face in faces)), minimal.cause.only)
+        if (again := the_same(ledger.defects(trial.implementation.name), cause, how)) is not None:
+            ledger.file(again)
+            return again
+        return _filed(ledger, law, [replace(faces[0], failure=confirmed), *faces[1:]], cause, how)
+    return None
+
+
+def _minimal(law: Law, trial: Trial, budget: Budget, failure: Failure, draws: SearchStrategy[Any]) -> list[Minimal]:
+    if (found := _core(law, trial, failure)) is not None:
+        return [found]
+    if (plainest := _plainest(law, trial)) is not None:
+        return [plainest]
+    shrunk = budget.spend(law, trial, draws=draws).failures or [failure]
+    shrunk.sort(key=lambda each: (not isinstance(each.broken, SilentlyWrong), len(repr(each.broken.scenario))))
+    return [_core(law, trial, each) or _of_the_law(law, trial, each) for each in shrunk]
+
+
+def _plainest(law: Law, trial: Trial) -> Minimal | None:
+    """The plainest program, if that goes wrong already: then whatever else does need not be looked at."""
+    broken = goes_wrong(replace(trial, aside=None, limit=SHRINK_LIMIT, witnessed=Counter()), PLAIN)
+    return None if broken is None else _core(law, trial, Failure(PLAIN, broken))
+
+
+def _core(law: Law, trial: Trial, failure: Failure) -> Minimal | None:
+    smallest = core(trial, failure, MOST_RUNS)
+    if smallest is None:
+        return None
+    simulated = trial if trial.world.name == "sim" or trial.sim is None else replace(trial, world=trial.sim())
+    plain = replace(simulated, witnessed=Counter(), left=Counter())
+    broken = goes_wrong(replace(plain, confirm_on=None, limit=SHRINK_LIMIT), smallest)
+    if broken is None:
+        return None
+    broken_law = broken_by(broken, law, trial)
+    try:
+        broken_law.check(plain, smallest)
+    except LawBroken as again:
+        return Minimal(broken_law, plain, Failure(smallest, again), smallest, Cause(needs(smallest) - PLAINEST))
+    return None
+
+
+def _of_the_law(law: Law, trial: Trial, failure: Failure) -> Minimal:
+    """Of what does not go wrong by itself, the law is a part of the cause."""
+    return Minimal(law, trial, failure, None, Cause(needs(failure.broken.scenario) - PLAINEST, law.number))
+
+
+def _filed(ledger: Ledger, met: Law, faces: list[Minimal], cause: Cause, how: str) -> Defect:
+    first, trial = faces[0], faces[0].trial
+    name = trial.implementation.name
+    told = []
+    for face in faces:
+        diagnosis = replace(diagnose(trial, face.failure, to_the_core=False), core=face.core)
+        told.append(filed_failure(face.law, trial, diagnosis))
+    identity = ledger.next_id(name)
+    file = (trial.report or FOLDER) / f"{report_name(trial)}-{identity}.txt"
+    defect = Defect(
+        identity,
+        name,
+        (cause,),
+        first.law.number,
+        sentence(first.law),
+        f"{met.number} {sentence(met)}",
+        trial.world.name,
+        how,
+        exact_claim(trial.claims, cause, first.core) if first.core is not None else "",
+        _written(file, "\n\n".join(face["report"] for face in told)),
+        tuple(told),
+    )
+    ledger.file(defect)
+    return defect
+
+
+def _other_faces(met: Law, minimal: Minimal) -> list[Minimal]:
+    """In what other ways programs go wrong that contain the cause, each made small."""
+    trial = minimal.trial
+    plain = replace(trial, confirm_on=None, limit=SHRINK_LIMIT, witnessed=Counter())
+    cause = Cause(minimal.cause.telling)
+    seen = {type(minimal.failure.broken)}
+    found: list[Minimal] = []
+    has = tuple(need for need in cause.needs if need in FEATURES and FEATURES[need].claimed(trial.claims))
+    try:
+        drawn = sample(exact_scenarios(trial.claims, has=has[:2]), LOOKED_AT)
+    except (HypothesisException, ValueError):
+        return found
+    for scenario in drawn:
+        if cause.needs and not cause.within(scenario):
+            continue
+        broken = goes_wrong(plain, scenario)
+        if broken is None or type(broken) in seen:
+            continue
+        seen.add(type(broken))
+        way = manner(broken)
+
+        def alike(smaller: Scenario, way: Any = way) -> bool:
+            there = cause.within(smaller) or not cause.needs
+            return there and manner(goes_wrong(plain, smaller)) == way
+
+        smallest = least(scenario, alike)
+        if (again := goes_wrong(plain, smallest)) is not None:
+            law, needed = broken_by(again, met, trial), Cause(needs(smallest) - PLAINEST)
+            found.append(Minimal(law, trial, Failure(smallest, again), smallest, needed))
+    return found
+
+
+def _written(path: Path, text: str) -> str:
+    """The file with a report; empty where it could not be written."""
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(f"{text}\n")
+    except OSError:
+        return ""
+    return str(path)

@@ -1,0 +1,66 @@
+"""What is told while laws are held: each new defect at once, and now and then how far the run is."""
+
+import threading
+import time
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from lockstep.properties.defects.ledger import Ledger
+
+EVERY = 10.0  # seconds between two lines that say how far a run is
+LOOKED_FOR = 0.25  # seconds after which notes of other processes are read
+
+
+class Teller:
+    """``say`` is given lines, by one thread at a time. ``laws``: how many there are to hold; None: not known yet."""
+
+    def __init__(self, ledger: Ledger, say: Callable[[str], None]) -> None:
+        self.ledger = ledger
+        self.laws: int | None = None
+        self._say, self._lock, self._told = say, threading.Lock(), set[tuple[str, str]]()
+        self._ended = self._examples = 0
+        self._since = self._last = time.monotonic()
+        self._over = threading.Event()
+        self._thread: threading.Thread | None = None
+
+    def watch(self) -> None:
+        """From now on tells by itself what other processes have found, until `close`."""
+
+        def look() -> None:
+            while not self._over.wait(LOOKED_FOR):
+                self.look()
+
+        self._thread = threading.Thread(target=look, name="lockstep tells", daemon=True)
+        self._thread.start()
+
+    def look(self) -> None:
+        """Tells the defects that have not been told."""
+        with self._lock:
+            for defect in self.ledger.defects():
+                if (key := (defect.implementation, defect.id)) not in self._told:
+                    self._told.add(key)
+                    self._say(f"\n{defect.id}, after {time.monotonic() - self._since:.0f} s:\n")
+                    for face in defect.faces:
+                        self._say(f"{face['report']}\n")
+
+    def ended(self, filed: Mapping[str, Any] | None) -> None:
+        """Takes note that a law has ended. ``filed``: by it, if it came so far."""
+        self.look()
+        with self._lock:
+            self._ended += 1
+            self._examples += 0 if filed is None else filed.get("examples", 0)
+            if (now := time.monotonic()) - self._last >= EVERY:
+                self._last = now
+                self._say(self._far())
+
+    def _far(self) -> str:
+        laws = f"{self._ended} laws" if self.laws is None else f"{self._ended} of {self.laws} laws"
+        defects = f"{len(self._told)} defect{'s' * (len(self._told) != 1)}"
+        return f"{laws}, {self._examples:,} examples, {defects}, {time.monotonic() - self._since:.0f} s"
+
+    def close(self) -> None:
+        """Tells what is left, and no more."""
+        self._over.set()
+        if self._thread is not None:
+            self._thread.join()
+        self.look()

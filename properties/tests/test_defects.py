@@ -1,0 +1,119 @@
+"""What is wrong is told defect by defect: causes, what is set aside, and how laws end apart from that."""
+
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from lockstep.oracle.events import Backward, Clip, Finish, Raise, Step
+from lockstep.oracle.model import Parameter
+from lockstep.oracle.program import Scenario
+from lockstep.properties.claims import Claims
+from lockstep.properties.defects.cause import Cause, exact_claim
+from lockstep.properties.defects.defect import Defect, the_same
+from lockstep.properties.defects.ledger import Ledger
+from lockstep.properties.defects.needs import needs
+from lockstep.properties.reports.overview import overview
+from lockstep.properties.running.judging import PLAINEST
+from lockstep.properties.tests.test_bad_input import ROOT, run_pytest
+
+ONE = Parameter((1,))
+PLAIN = Scenario(2, (ONE,), (Backward(((0,), (0,))), Finish()))
+SWAPPED = Scenario(2, (ONE, ONE), (Backward(((0, 1), (1, 0))), Finish()))
+
+
+def defect(number: int, *causes: Cause, manner: str = "wrong", claim: str = "") -> Defect:
+    face = {"verdict": "silently wrong", "report": "Mine breaks P1", "scenario": repr(PLAIN), "script": "it.py"}
+    return Defect(f"D{number}", "mine", causes, "P1", "mean", "P3 sums", "sim", manner, claim, faces=(face,))
+
+
+def test_the_plainest_program_needs_nothing() -> None:
+    assert needs(PLAIN) - PLAINEST == frozenset()
+    assert not Cause(frozenset()).within(PLAIN)
+    assert Cause(frozenset()).words() == "the plainest program"
+
+
+def test_a_cause_is_within_what_needs_as_much() -> None:
+    cause = Cause(needs(SWAPPED) - PLAINEST)
+    assert cause.words() == "different hook orders"
+    assert not cause.within(PLAIN)
+    larger = Scenario(3, (ONE,) * 3, (Backward(((0, 1, 2), (2, 1, 0), (0, 1, 2))), Finish(), Clip(1.0), Step()))
+    assert cause.within(larger)
+    assert cause.within((larger, 3))  # with what else a law draws
+    assert not Cause(cause.needs, "P18").within(larger, "P1")
+    assert Cause(cause.needs, "P18").within(larger, "P18")
+
+
+def test_whatever_is_unusual_is_told() -> None:
+    for scenario in (
+        Scenario(3, PLAIN.parameters, (Backward(((0,),) * 3), Finish())),
+        Scenario(2, (Parameter(()),), PLAIN.program),
+        Scenario(2, (Parameter((1,), trainable=False), ONE), (Backward(((1,), (1,))), Finish())),
+        Scenario(2, (ONE,), (Raise("forward"), *PLAIN.program)),
+        Scenario(2, (ONE,), (*PLAIN.program, *PLAIN.program)),
+        Scenario(2, (ONE,), (*PLAIN.program, Clip(1.0, 1.0))),
+    ):
+        assert needs(scenario) - PLAINEST, scenario
+
+
+def test_the_claim_that_says_just_a_cause_is_named() -> None:
+    assert exact_claim(Claims(), Cause(needs(SWAPPED) - PLAINEST), SWAPPED) == "hook_order"
+    both = Scenario(2, (Parameter(()), ONE), SWAPPED.program)
+    assert exact_claim(Claims(), Cause(needs(both) - PLAINEST), both) == ""
+    scalar = Scenario(2, (Parameter(()),), PLAIN.program)
+    assert exact_claim(Claims(), Cause(needs(scalar) - PLAINEST), scalar) == "scalars"
+
+
+def test_programs_with_one_cause_are_one_defect_and_two_causes_are_two() -> None:
+    known = [defect(1, Cause(frozenset({"clip", "3 ranks"})))]
+    again = the_same(known, Cause(frozenset({"clip", "2 windows"})), "in another way")
+    assert again is not None
+    assert again.causes == (Cause(frozenset({"clip"})),)
+    assert the_same(known, Cause(frozenset({"raise"})), "wrong") is None
+    assert the_same(known, Cause(frozenset({"clip"}), "P18"), "wrong") is None
+    assert the_same(known, Cause(frozenset({"clip", "raise"})), "in another way") is None
+
+
+def test_all_processes_of_a_run_know_of_a_defect_and_in_one_order(tmp_path: Path) -> None:
+    mine, others = Ledger(tmp_path), Ledger(tmp_path)
+    mine.file(defect(1, Cause(frozenset({"clip"}), "P9"), claim="float64"))
+    assert others.defects("mine") == mine.defects()
+    assert others.next_id("mine") == "D2"
+    assert others.defects("theirs") == ()
+    mine.done(0)
+    mine.wait_to_judge(1)  # for all laws before it have ended
+    others.wait_to_begin(1)
+    mine.done(1)
+    others.wait_to_begin(2)
+
+
+def filed(number: str, law: str, verdict: str, **more: Any) -> Mapping[str, Any]:
+    return {"number": number, "law": law, "implementation": "mine", "world": "sim", "verdict": verdict, **more}
+
+
+def test_the_end_of_a_run_is_told_by_defects_and_families() -> None:
+    laws = [filed("P1", f"law {n}", "holds", examples=10) for n in range(12)]
+    laws += [filed("P1", "mean", "breaks by D1"), filed("P3", "sums", "holds apart from D1")]
+    laws += [filed("P6", "unused", "not claimed; probed: crashes"), filed("P6", "never", "not claimed")]
+    known = [defect(1, Cause(frozenset({"clip"}))).filed]
+    assert overview(laws, known) == [
+        "mine has 1 defect; apart from it every law holds that it claims:",
+        "  D1  silently wrong, on programs with: clip; breaks P1 mean. Script: it.py",
+        "  P1  Mean over ranks          12 holds, 1 breaks by D1",
+        "  P3  Gradient accumulation    1 holds apart from D1",
+        "  Not claimed: 2 laws (-v lists them); of those that a few programs were tried on: 1 crashes.",
+    ]
+
+
+@pytest.mark.parametrize("processes", ["0", "2"])
+def test_where_the_plainest_program_fails_nothing_else_is_told(tmp_path: Path, processes: str) -> None:
+    """The report comes at once, and the other laws are not tried."""
+    asked = (str(ROOT / "properties" / "test_scale.py"), "--impl", "lockstep.impls.faults.mean:NeverDivides")
+    code, output = run_pytest(tmp_path, *asked, "--hypothesis-seed", "1", "-n", processes, "--maxschedchunk", "1")
+    assert code == pytest.ExitCode.TESTS_FAILED, output
+    assert "NeverDivides has 1 defect, and nothing else can be told until that is mended:" in output
+    assert output.count("What went over the wire:") == 1
+    assert "\nD1, after" in output
+    assert re.search(r"P2 +gradients scale with the loss +cannot be told: D1 breaks the plainest program", output)
