@@ -1,1 +1,1 @@
-"""Commands of `lockstep` that are no modules of their own elsewhere: `check`, `run`, `cost`, `diff`, `laws`, `claims`."""
+"""Commands of `lockstep` without modules of their own elsewhere: `check`, `run`, `cost`, `diff`, `laws` and `claims`."""
