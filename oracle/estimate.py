@@ -1,4 +1,4 @@
-"""What a training step costs, asked in one question: bytes held, bytes moved, seconds, and what fits.
+"""The cost of a training step, asked in one question: bytes held, bytes moved, seconds, and what fits.
 
 `lockstep cost` prints the answers. Figures are exact for what the question says; what it says of a machine is a model.
 """
@@ -75,7 +75,7 @@ class Question:
 
 @dataclass(frozen=True)
 class Volume:
-    """What one kind of collective moves in a step: calls, and bytes that each rank sends."""
+    """One kind of collective in a step: calls, and bytes that each rank sends."""
 
     collective: str
     calls: int

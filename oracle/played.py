@@ -41,7 +41,7 @@ Act = Compute | Launch | Wait
 
 @dataclass(frozen=True)
 class Span:
-    """What a rank does from ``start`` to ``end``, in seconds. ``kind``: that of a `Compute`, or "wait"."""
+    """An act of a rank, from ``start`` to ``end``, in seconds. ``kind``: that of a `Compute`, or "wait"."""
 
     kind: str
     name: str
@@ -62,7 +62,7 @@ class Travel:
 
 @dataclass(frozen=True)
 class Played:
-    """What each rank does, by rank, and the collectives in the order in which they start."""
+    """The acts of each rank, by rank, and the collectives in the order in which they start."""
 
     ranks: tuple[tuple[Span, ...], ...]
     travels: tuple[Travel, ...]
@@ -130,7 +130,7 @@ def play(
             arrive((group, place + 1))
 
     def act(rank: int, what: Act) -> bool:
-        """Whether the rank can go on."""
+        """Carry out an act; False if the rank cannot go on yet."""
         now = clocks[rank]
         match what:
             case Compute(kind, name, length):

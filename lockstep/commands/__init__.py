@@ -1,1 +1,1 @@
-"""Commands that are no modules of their own elsewhere: `check`, `diff`, `exhaust`, `run`, `laws` and `claims`."""
+"""Commands without modules of their own elsewhere: `check`, `diff`, `exhaust`, `run`, `cost`, `laws` and `claims`."""

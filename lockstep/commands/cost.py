@@ -1,4 +1,4 @@
-"""`lockstep cost`: what a training step holds, moves and takes, for a model and a machine that one describes."""
+"""`lockstep cost`: bytes held, bytes moved and seconds of a training step, for a given model and machine."""
 
 import argparse
 import json

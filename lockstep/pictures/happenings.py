@@ -1,4 +1,4 @@
-"""What happens on ranks, in order and in words; of ranks that do the same, once."""
+"""Happenings on ranks, in order and in words; of ranks that do the same, once."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass

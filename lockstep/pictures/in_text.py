@@ -54,7 +54,7 @@ def _scale(end: float, columns: int) -> str:
 
 
 def _table(lanes: Lanes, width: int) -> Iterator[str]:
-    """What takes place, in order; of ranks that do the same, once."""
+    """The happenings, in order; of ranks that do the same, once."""
     for ranks, happenings in by_ranks(lanes):
         yield ranks
         counted = any(each.held for each in happenings)

@@ -1,4 +1,4 @@
-"""What ranks did, as data to draw: a lane per rank, and the collectives that travel between them.
+"""The acts of ranks, as data to draw: a lane per rank, and the collectives that travel between them.
 
 All times are milliseconds since the beginning of what is drawn.
 """
@@ -17,7 +17,7 @@ KINDS = {
 
 @dataclass(frozen=True)
 class Doing:
-    """What a rank does from ``start`` to ``end``. ``kind``: one of ``KINDS``; ``name``: of what, such as a gradient."""
+    """An act of a rank, from ``start`` to ``end``. ``kind``: one of ``KINDS``; ``name``: of what, such as a gradient."""
 
     kind: str
     name: str

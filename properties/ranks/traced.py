@@ -1,4 +1,4 @@
-"""When a rank does what: the moments of a program on the clock of the world's timeline."""
+"""Moments of a program on a rank, on the clock of the world's timeline."""
 
 import contextlib
 import time
@@ -41,7 +41,7 @@ class Traced(Rank):
 
     @contextlib.contextmanager
     def during(self, event: Event) -> Iterator[None]:
-        """What an event takes, without what is looked at afterwards."""
+        """Mark the event alone, without the looks at its results."""
         self.mark("begin")
         yield
         self.mark("end")

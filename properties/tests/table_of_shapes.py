@@ -25,31 +25,6 @@ HEAD = """# Shapes of published code
 Each row is a shape in which people publish data parallelism. *lines*: the lines of adapter that Lockstep needs for it.
 The other columns are the verdicts of a law on the mean, or on steps, for three classes of that shape: a correct one, one
 that never divides, and one that misses a part. The classes are in `properties/tests/shapes.py`.
-`python -m lockstep.properties.tests.table_of_shapes`, from the clone.
-"""
-
-import argparse
-from dataclasses import dataclass, replace
-from pathlib import Path
-
-from lockstep.home import HOME
-from lockstep.properties.catalogue import every_law
-from lockstep.properties.implementations import look_up
-from lockstep.properties.models.on_yours import YourModel
-from lockstep.properties.searching.search import search
-from lockstep.properties.trial import ENDED, Trial
-from lockstep.worlds.contract import World
-
-PAGE = Path(HOME) / "docs" / "shapes.md"
-EXAMPLES = 10
-PROBES = "test_gradients_equal_the_mean_over_ranks"
-STEPS = "test_every_step_leaves_the_parameters_and_state_of_one_process"
-MODELS = "test_a_real_model_gets_the_mean_gradient_of_the_whole_batch"
-HEAD = """# Shapes of published code
-
-Each row is a shape in which people publish data parallelism. *lines*: the lines of adapter that Lockstep needs for it.
-The other columns are the verdicts of a law on the mean, or on steps, for three classes of that shape: a correct one, one that
-never divides, and one that misses a part. The classes are in `properties/tests/shapes.py`.
 `python -m lockstep.properties.tests.table_of_shapes` writes this page, and a test checks it.
 
 | shape | lines | right | never divides | misses a part |

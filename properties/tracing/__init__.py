@@ -1,4 +1,4 @@
-"""What ranks do in a step: `lockstep run` shows it.
+"""One training step, rank by rank: `lockstep run` shows it.
 
 model        the cost model: what computing and a collective take
 program      the program that is shown

@@ -68,7 +68,7 @@ def _doings(scenario: Scenario, marks: Sequence[Mark]) -> Iterator[tuple[str, st
 
 
 def _met(passages: Sequence[Sequence[Passage]]) -> Iterator[dict[int, Passage]]:
-    """What meets: the same place in the sequence of one group. In the order of rank 0, then of others."""
+    """Calls that meet: the same place in the sequence of one group. In the order of rank 0, then of others."""
     met: dict[tuple[str, int], dict[int, Passage]] = {}
     for rank, own in enumerate(passages):
         places: dict[str, int] = {}

@@ -104,7 +104,7 @@ def told(rows: Sequence[Row], ranks: int, model: CostModel) -> list[str]:
 
 
 def words(ranks: int, model: CostModel) -> str:
-    """How the figures of the table came about, in sentences."""
+    """The origin of the figures, in sentences."""
     return (
         f"{ranks} ranks, {MICRO_BATCHES} micro-batches per step; the 290 tensors of SmolLM2-360M with matrices of a "
         f"{SIDE**2:,}th of their elements; buckets of 25 MiB / {SIDE**2:,}. Calls: collectives after construction. "

@@ -105,7 +105,7 @@ def _ms(start: Fraction, end: Fraction) -> tuple[float, float]:
 
 
 def _what(span: Span, numbers: Mapping[Key, int]) -> str:
-    """What is computed, or the number of the collective that is waited for."""
+    """The parameters that are computed, or the number of the collective that is waited for."""
     return span.name if span.collective is None else str(numbers[span.collective])
 
 
@@ -129,7 +129,7 @@ def _calls(scenario: Scenario, report: RankReport) -> dict[Key, Call]:
 
 
 def _acts(scenario: Scenario, report: RankReport, calls: Mapping[Key, Call], model: CostModel) -> Iterator[Act]:
-    """What a rank does in the last step, in order: computing at the moments at which it is done."""
+    """The acts of a rank in the last step, in order: computing at the moments at which it is done."""
     marks, _, end = _window(scenario, report)
     happened: list[tuple[int, Act]] = []
     for kind, place, number, when in marks:
@@ -157,7 +157,7 @@ def _of_unit(scenario: Scenario, unit: int) -> list[int]:
 def _held(
     scenario: Scenario, traced: RankReport, weighed: RankReport, spans: Sequence[Span]
 ) -> Iterator[tuple[Fraction, int]]:
-    """What a rank was seen to hold when each act of computing was done. Both runs had the same moments."""
+    """The bytes that a rank was seen to hold when each act of computing was done. Both runs had the same moments."""
     assert weighed.result is not None
     totals, seen = weighed.result["bytes"], dict[tuple[int, str, int], list[int]]()
     for place, moments in weighed.result["moments"].items():
