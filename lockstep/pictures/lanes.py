@@ -17,7 +17,7 @@ KINDS = {
 
 @dataclass(frozen=True)
 class Doing:
-    """An act of a rank, from ``start`` to ``end``. ``kind``: one of ``KINDS``; ``name``: of what, such as a gradient."""
+    """An act of a rank, from ``start`` to ``end``. ``kind``: one of ``KINDS``; ``name``: such as that of a gradient."""
 
     kind: str
     name: str

@@ -23,8 +23,8 @@ MODELS = "test_a_real_model_gets_the_mean_gradient_of_the_whole_batch"
 HEAD = """# Shapes of published code
 
 Each row is a shape in which people publish data parallelism. *lines*: the lines of adapter that Lockstep needs for it.
-The other columns are the verdicts of a law on the mean, or on steps, for three classes of that shape: a correct one, one
-that never divides, and one that misses a part. The classes are in `properties/tests/shapes.py`.
+The other columns are the verdicts of a law on the mean, or on steps, for three classes of that shape: a correct one,
+one that never divides, and one that misses a part. The classes are in `properties/tests/shapes.py`.
 `python -m lockstep.properties.tests.table_of_shapes` writes this page, and a test checks it.
 
 | shape | lines | right | never divides | misses a part |
