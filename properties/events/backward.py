@@ -334,7 +334,7 @@ def _leaves_some_unused(scenario: Scenario) -> bool:
 
 
 def leaves_a_rank_idle(scenario: Scenario) -> bool:
-    """Whether a rank uses no parameter in some micro-batch that it has."""
+    """Tell if a rank uses no parameter in some micro-batch that it has."""
     ranks = range(scenario.world_size)
     return any(
         not batch.order(rank, scenario.world_size)
