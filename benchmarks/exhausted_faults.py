@@ -1,4 +1,4 @@
-"""Which of the faults that ship every small program finds: `python -m lockstep.benchmarks.exhausted_faults FILE`.
+"""The shipped faults that `lockstep exhaust` finds: `python -m lockstep.benchmarks.exhausted_faults FILE`.
 
 First all programs up to a small size run. Where none fails, the law that is named for the fault is searched, and what
 it finds is shrunk. If that program is of the core language and not above the default bound, it is run as
@@ -97,7 +97,7 @@ def _of(name: str, world: World) -> dict[str, Any]:
 
 
 def _reason(scenario: Scenario) -> str:
-    """What a program has that is not of the core language."""
+    """The part of a program that is not of the core language."""
     other = [name for name, feature in FEATURES.items() if name not in CORE and feature.occurs(scenario)]
     if other:
         return ", ".join(other)
@@ -109,7 +109,7 @@ def _reason(scenario: Scenario) -> str:
 
 
 def lines(found: list[dict[str, Any]]) -> Iterator[str]:
-    """What all faults come to."""
+    """The table of all faults, and their counts."""
     sizes = Counter(each["found"] for each in found if "found" in each)
     inside = [each for each in found if "outside" not in each]
     yield f"{len(found)} faults, {len(inside)} with a program inside of the bound, {sum(sizes.values())} found"

@@ -42,7 +42,9 @@ class Seen:
 
 
 def first_seen(fault: str, world: Counting, examples: int, seed: int, together: bool) -> Seen:
-    """When a check first sees a fault. ``together``: every law judges what runs for any, and draws its share alone."""
+    """The number of the program on which a check first sees a fault. ``together``: every law judges what runs for any,
+    and draws its share alone.
+    """
     implementation, begun = described(fault, describe(fault)), world.programs
     laws = [law for law in plainest_first() if is_held(law, implementation, "sim", probed=False)]
     others = Others(list(laws), whole=True) if together else Others()
@@ -55,7 +57,7 @@ def first_seen(fault: str, world: Counting, examples: int, seed: int, together: 
 
 
 def is_plainer_or_named(law: str, fault: str) -> bool:
-    """Whether a law is one that the fault names, or comes before one."""
+    """True if a law is one that the fault names, or comes before one."""
     order: list[Law] = list(plainest_first())
     place = {each.name: number for number, each in enumerate(order)}
     return law != "" and place[law] <= max(place[named] for named in every_fault()[fault].killed_by if named in place)

@@ -71,7 +71,7 @@ def found(names: Sequence[str]) -> type:
 
 
 def touched(name: str) -> set[str]:
-    """What of its class a fault writes anew."""
+    """The parts of its class that a fault overrides."""
     own = vars(every_fault()[f"lockstep.impls.faults.{name}"])
     return {each for each in own if each not in APART and not (each.startswith("__") and each.endswith("__"))}
 
@@ -102,7 +102,7 @@ class Checked:
 
 @cache
 def checked(names: tuple[str, ...], examples: int = EXAMPLES) -> Checked:
-    """What is found in a composition, or in a fault alone."""
+    """The defects found in a composition, or in a fault alone."""
     cls = found(names)
     laws = [*dict.fromkeys([*PLAINEST, *cls.killed_by])]  # type: ignore[attr-defined]
     session, docket, since = Session(cls, examples=examples, seed=0, laws=laws), Docket(), time.monotonic()
@@ -116,7 +116,7 @@ def checked(names: tuple[str, ...], examples: int = EXAMPLES) -> Checked:
 
 
 def alike(one: str, other: str) -> bool:
-    """Whether no program tells two faults apart: what the one needs to show the other needs, too."""
+    """True if no program tells two faults apart: what the one needs to show the other needs, too."""
     causes = [{cause for defect in checked((name,)).defects for cause in defect.causes} for name in (one, other)]
     return any(
         mine.only == theirs.only and (mine.needs <= theirs.needs or theirs.needs <= mine.needs)
@@ -126,7 +126,7 @@ def alike(one: str, other: str) -> bool:
 
 
 def is_of(defect: Defect, fault: str) -> bool:
-    """Whether a defect of a composition is that fault."""
+    """True if a defect of a composition is that fault."""
     own = {(cause.only, cause.telling) for each in checked((fault,)).defects for cause in each.causes}
     if any((cause.only, cause.telling) in own for cause in defect.causes):
         return True

@@ -253,7 +253,7 @@ def test_going_back_to_what_was_saved_undoes_what_came_since(trial: Trial, scena
 
 
 def saved_once(claims: Claims, scenario: Scenario) -> tuple[Scenario, int] | None:
-    """Such a scenario with a step, and the last moment at which it can be saved."""
+    """A scenario of the general draw with a step, and the last moment at which it can be saved."""
     places = quiet_places(scenario, claims) if having("step")(scenario) else []
     return (scenario, places[-1]) if places else None
 

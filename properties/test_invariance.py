@@ -32,7 +32,7 @@ def with_another_cap(claims: Claims) -> st.SearchStrategy[tuple[Scenario, Scenar
 
 
 def with_some_cap(claims: Claims, scenario: Scenario) -> tuple[Scenario, Scenario] | None:
-    """Such a scenario, and the same with each parameter by itself, or without a cap."""
+    """A scenario of the general draw, and the same with each parameter by itself, or without a cap."""
     other = replace(scenario, bucket_cap=0 if scenario.bucket_cap is None else None)
     return (scenario, other) if is_exact(scenario, claims) else None
 
@@ -59,7 +59,7 @@ def test_the_result_does_not_depend_on_the_bucket_cap(trial: Trial, pair: tuple[
 
 
 def out_of_order(claims: Claims, scenario: Scenario) -> Scenario | None:
-    """Such a scenario, in which some backward does not come in registration order."""
+    """A scenario of the general draw, in which some backward does not come in registration order."""
     return scenario if in_registration_order(scenario) != scenario and is_exact(scenario, claims) else None
 
 
@@ -98,13 +98,13 @@ def turned(count: int) -> tuple[int, ...]:
 
 
 def with_ranks_turned(claims: Claims, scenario: Scenario) -> tuple[Scenario, tuple[int, ...]] | None:
-    """Such a scenario of several ranks, each of which has the part of the next."""
+    """A scenario of several ranks, each of which has the part of the next."""
     usable = scenario.world_size > 1 and not scenario.roles and is_exact(scenario, claims)
     return (scenario, turned(scenario.world_size)) if usable else None
 
 
 def registered_otherwise(claims: Claims, scenario: Scenario) -> tuple[Scenario, tuple[int, ...]] | None:
-    """Such a scenario of several parameters, of which the first is registered last."""
+    """A scenario of several parameters, of which the first is registered last."""
     usable = len(scenario.parameters) > 1 and not scenario.registered and is_exact(scenario, claims)
     return (scenario, turned(len(scenario.parameters))) if usable else None
 

@@ -104,7 +104,7 @@ def test_a_loss_of_gradients_is_averaged_like_any_other(trial: Trial, scenario: 
 
 
 def usable_on_one_rank(claims: Claims, scenario: Scenario) -> Scenario | None:
-    """Such a scenario of several ranks that one rank can run as well."""
+    """A scenario of several ranks that one rank can run as well."""
     usable = scenario.world_size > 1 and is_exact(scenario, claims) and is_alike_on_one_rank(scenario, claims)
     return scenario if usable and not beyond(claims, on_one_rank(scenario)) else None
 

@@ -303,7 +303,7 @@ def test_the_error_does_not_grow_with_the_number_of_micro_batches(trial: Trial, 
 
 
 def unscales_and_clips(scenario: Scenario) -> bool:
-    """Whether a Clip comes after gradients were unscaled."""
+    """True if a Clip comes after gradients were unscaled."""
     kinds = [type(event) for event in scenario.program]
     return anything(scenario) and Unscale in kinds and Clip in kinds[kinds.index(Unscale) :]
 

@@ -38,7 +38,7 @@ def shared(scenario: Scenario, twice: bool, which: int, most_ranks: int) -> tupl
 
 
 def shared_once(claims: Claims, scenario: Scenario) -> tuple[Scenario, Scenario] | None:
-    """Such a scenario, and its samples on another number of ranks."""
+    """A scenario of the general draw, and its samples on another number of ranks."""
     if not is_exact(scenario, claims) or not is_alike_on_one_rank(scenario, claims):
         return None
     one, other = shared(scenario, False, scenario.world_size, claims.most_ranks)

@@ -83,7 +83,7 @@ def sits_out(run: Run) -> bool:
 
 
 def keeps_state(scenario: Scenario) -> bool:
-    """Whether an optimizer that keeps state makes a step."""
+    """True if an optimizer that keeps state makes a step."""
     stateful = scenario.optimizer != "SGD" or bool(scenario.hyperparameters.momentum)
     return anything(scenario) and stateful and scenario.has(Step)
 
@@ -141,7 +141,7 @@ def test_optimizer_state_is_the_same_on_every_rank(trial: Trial, scenario: Scena
 
 
 def changes_options(scenario: Scenario) -> bool:
-    """Whether a step follows on a change of hyper-parameters."""
+    """True if a step follows on a change of hyper-parameters."""
     kinds = [type(event) for event in scenario.program]
     return anything(scenario) and SetHyperparameters in kinds and Step in kinds[kinds.index(SetHyperparameters) :]
 
@@ -254,7 +254,7 @@ def evaluated_around_each_step(claims: Claims) -> st.SearchStrategy[Scenario]:
 
 
 def evaluates_after_a_step(scenario: Scenario) -> bool:
-    """Whether an evaluation follows on a step, and no buffers are broadcast before it."""
+    """True if an evaluation follows on a step, and no buffers are broadcast before it."""
     kinds = [type(event) for event in scenario.program]
     evaluated = Step in kinds and Evaluate in kinds[kinds.index(Step) :]
     return anything(scenario) and not scenario.broadcast_buffers and evaluated

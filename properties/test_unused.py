@@ -53,7 +53,7 @@ def without_the_spare(scenario: Scenario) -> Scenario:
 
 
 def leaves_one_to_nobody(scenario: Scenario) -> bool:
-    """Whether some tensor that is trained throughout is in no order."""
+    """True if some tensor that is trained throughout is in no order."""
     used = {scenario.tensor(p) for batch in scenario.microbatches for order in batch.orders for p in order}
     trained = {scenario.tensor(index) for index, each in enumerate(scenario.parameters) if each.trainable}
     return anything(scenario) and not scenario.has(Freeze) and bool(scenario.microbatches) and bool(trained - used)

@@ -49,7 +49,7 @@ process.preload("lockstep.properties.ranks.program")  # by each fork server once
 
 
 class SetAside(UnsatisfiedAssumption):
-    """What was about to run contains the cause of a known defect, and is no example."""
+    """The program contains the cause of a known defect, so it is no example."""
 
 
 @dataclass(frozen=True)

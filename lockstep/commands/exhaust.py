@@ -108,7 +108,7 @@ def _code(result: Result) -> int:
 
 
 def _ended(trial: Trial, result: Result) -> Iterator[str]:
-    """What a run has found, line by line; writes its certificate, or the script of the failure."""
+    """Tell the findings of a run, line by line; writes its certificate, or the script of the failure."""
     name, given, found = result.implementation.short, result.asked, result.found
     part = "" if given.shard == (1, 1) else " in part {} of {}".format(*given.shard)
     if result.failing is not None:

@@ -80,7 +80,7 @@ class Lanes:
 
     @property
     def end(self) -> float:
-        """When the last is done."""
+        """The time at which the last is done."""
         ends = [each.end for lane in self.lanes for each in lane.doings] + [each.end for each in self.transfers]
         return max(ends, default=0.0)
 

@@ -108,11 +108,11 @@ def test_laws_and_claims_are_listed_and_explained(capsys: pytest.CaptureFixture[
     command.main(["laws"])
     laws = capsys.readouterr().out.splitlines()
     assert len(laws) > 110
-    assert len({line.split()[0] for line in laws}) == 18
+    assert len({line.split()[0] for line in laws}) == 19
     command.main(["laws", "P6"])
     assert "Why: " in capsys.readouterr().out
     command.main(["claims"])
-    assert "sixteen_bits             Parameters, or what" in capsys.readouterr().out
+    assert "sixteen_bits             Parameters, or the inputs of a collective," in capsys.readouterr().out
     command.main(["claims", "unused"])
     shown = capsys.readouterr().out
     assert "values      None, 'untouched', 'zero'" in shown

@@ -1,4 +1,4 @@
-"""What is wrong with an implementation, defect by defect: found, set aside, told once.
+"""Defects: the things that are wrong with an implementation, one by one: found, set aside, told once.
 
 needs      what a program has that the plainest has not, as a set of names
 cause      what a minimal failing program needs, and whether another program contains it

@@ -1,4 +1,4 @@
-"""What is set aside: programs that contain the cause of a known defect are no examples."""
+"""Setting aside: programs that contain the cause of a known defect are no examples."""
 
 from collections import Counter
 from collections.abc import Sequence
@@ -18,7 +18,7 @@ SAMPLE = 20  # programs of which is told how many contain what is not drawn at a
 
 
 class Aside:
-    """What is set aside for one law. ``left_out`` counts programs by the defect that they contain."""
+    """The defects that are set aside for one law. ``left_out`` counts programs by the defect that they contain."""
 
     def __init__(self, defects: Sequence[Defect], law: Law, claims: Claims) -> None:
         self.defects, self.law = tuple(defects), law
@@ -45,7 +45,7 @@ class Aside:
         return next(each.id for each in self.undrawn)
 
     def draws(self) -> st.SearchStrategy[Any]:
-        """What the law draws without what is set aside, as far as a claim says just that."""
+        """The draws of the law without those set aside, as far as declining a claim leaves out just these."""
         return self.law.draws(self.unclaimed)
 
     def count_undrawn(self, claims: Claims, examples: int) -> None:

@@ -1,4 +1,4 @@
-"""Which law a program breaks that goes wrong by itself: told by what it breaks, and not by the law it was met in."""
+"""The law that a program breaks that goes wrong by itself: named by its values, and not by the law it was met in."""
 
 from collections.abc import Mapping
 from dataclasses import replace

@@ -22,12 +22,12 @@ class Cause:
     only: str = ""
 
     def within(self, drawn: Any, family: str = "") -> bool:
-        """Whether something that a law of this family is about to run contains it."""
+        """True if a program or call that a law of this family is about to run contains it."""
         return bool(self.needs) and self.only in ("", family) and self.needs <= needs(drawn)
 
     @property
     def telling(self) -> frozenset[str]:
-        """What of it is told: its features; where there is none, what else is not as usual, and numbers last."""
+        """The needs to tell: its features; without any, the fields that are not as usual, and numbers last."""
         for told in (is_named, lambda need: not is_counted(need), lambda need: True):
             if found := frozenset(filter(told, self.needs)):
                 return found
@@ -39,7 +39,7 @@ class Cause:
 
 
 def off(name: str, value: Any) -> Any:
-    """What a claim is if it is declined; the value itself, where there is no such thing."""
+    """The value of a claim that is declined; its own value if it cannot be declined."""
     if value is True or value is False:
         return False
     of = next(each for each in fields(Claims) if each.name == name)

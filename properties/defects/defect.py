@@ -30,7 +30,7 @@ class Defect:
 
     @property
     def stops(self) -> bool:
-        """Whether the plainest program shows it, whatever the law, so that nothing else can be told."""
+        """True if the plainest program shows it, whatever the law, so that nothing else can be told."""
         return any(not cause.needs and not cause.only for cause in self.causes)
 
     @property
@@ -39,16 +39,16 @@ class Defect:
         return " and ".join(dict.fromkeys(str(face["verdict"]) for face in self.faces))
 
     def within(self, drawn: Any, family: str) -> bool:
-        """Whether something that a law of this family is about to run contains a cause of it."""
+        """True if a program or call that a law of this family is about to run contains a cause of it."""
         return any(cause.within(drawn, family) for cause in self.causes)
 
     def words(self) -> str:
-        """What programs need for it to show."""
+        """The needs of programs that show it, in words."""
         return ", or ".join(dict.fromkeys(cause.words() for cause in self.causes))
 
     @property
     def filed(self) -> dict[str, Any]:
-        """What is told of it to machines, see `properties.verdict`."""
+        """Its data for machines, see `properties.verdict`."""
         first: Mapping[str, Any] = self.faces[0] if self.faces else {}
         return {
             "id": self.id,

@@ -24,7 +24,7 @@ class Ledger:
         self._defects: dict[tuple[str, str], Defect] = {}
 
     def defects(self, implementation: str | None = None) -> tuple[Defect, ...]:
-        """Those filed so far of an implementation, in order, or of all."""
+        """The defects filed so far of an implementation, or of all, in order."""
         if self.folder is not None:
             for file in self.folder.glob("*-D*.json"):
                 found = Defect.from_json(file.read_text())

@@ -1,4 +1,4 @@
-"""What a program has that the plainest one has not, as a set of names: of these causes are made.
+"""Needs: the set of names of all that a program has and the plainest one has not. Causes are made of these.
 
 Named features come first (`properties.strategies.features`). What no feature tells is told by the fields that are not
 as usual, and by how many there are of what is counted, so that no two programs that differ in kind look alike.
@@ -37,12 +37,12 @@ def needs(drawn: Any) -> frozenset[str]:
 
 
 def is_named(need: str) -> bool:
-    """Whether it is a feature, in words, and not only a field or a number."""
+    """True if it is a feature, in words, and not only a field or a number."""
     return need[:1].islower() and ":" not in need and "_" not in need
 
 
 def is_counted(need: str) -> bool:
-    """Whether it only says how many there are of something at least."""
+    """True if it only says how many there are of something at least."""
     number, _, what = need.partition(" ")
     return number.isdigit() and what.removesuffix("es").removesuffix("s") in COUNTED
 

@@ -24,7 +24,7 @@ ONLY_ON_SIM = "fails on the simulated world only, with any timing: ranks share o
 
 @dataclass
 class Found:
-    """What became of some programs. ``held``: programs that every rank ran and that came out right; ``runs``: one for
+    """The results of some programs. ``held``: programs that every rank ran and that came out right; ``runs``: one for
     each of their deliveries. ``left_out``: programs that did not run, by the reason; ``refused``: by what was said;
     ``excused``: those that failed, by why that is no failure. ``digest``: of the text of those that ran, in order.
     """
@@ -50,7 +50,7 @@ class Found:
 
     @classmethod
     def of_json(cls, told: Mapping[str, Any]) -> "Found":
-        """What `as_json` gave."""
+        """Read the data that `as_json` gives."""
         counters = {name: Counter(told[name]) for name in ("left_out", "refused", "excused")}
         return cls(told["held"], told["runs"], **counters, digest=told["digest"], seconds=told["seconds"])
 
@@ -85,7 +85,7 @@ def look(trial: Trial, begin: int, end: int, size: int) -> tuple[Found, int | No
 
 
 def excuse(trial: Trial, scenario: Scenario, broken: LawBroken, delivered: bool) -> str:
-    """Why a failure is none; empty if it is one: it fails by itself in fresh processes, and not on sim alone."""
+    """The reason why a failure is none. Empty if it is one: it fails in fresh processes too, and not on sim alone."""
     try:
         check(replace(trial, apart=True, own_state=True, witnessed=Counter()), scenario, delivered)
     except (LawBroken, Refused):

@@ -34,7 +34,7 @@ Seen: TypeAlias = tuple[Portion, Found, int | None]  # and the number of the pro
 
 @dataclass(frozen=True)
 class Asked:
-    """What is to be done. ``shard``: (i, n), the i-th of n parts, from 1; ``processes``: 1: this one alone.
+    """The request of a run. ``shard``: (i, n), the i-th of n parts, from 1; ``processes``: 1: this one alone.
 
     ``record``: the folder in which portions that pass are kept. ``report``: the folder for scripts and certificates;
     None: the usual one. Raises Unusable, in one line.
@@ -54,14 +54,14 @@ class Asked:
             raise Unusable(f"--report {self.report}: that is a file; name a folder for scripts and certificates")
 
     def portions(self) -> list[Portion]:
-        """Those of this part, the smallest programs first."""
+        """The portions of this part, the smallest programs first."""
         (part, parts), count = self.shard, language.count(self.size)
         begins = enumerate(range(0, count, SIZE))
         return [(number, begin, min(begin + SIZE, count)) for number, begin in islice(begins, part - 1, None, parts)]
 
 
 def shard(text: str | None) -> tuple[int, int]:
-    """What `--shard` says. Raises Unusable."""
+    """Parse the value of `--shard`. Raises Unusable."""
     match = re.fullmatch(r"(\d+)/(\d+)", text or "1/1")
     if match is None or not 1 <= int(match[1]) <= int(match[2]):
         raise Unusable(f"--shard {text}: write I/N, with I from 1 to N, such as 2/4")
@@ -70,7 +70,7 @@ def shard(text: str | None) -> tuple[int, int]:
 
 @dataclass
 class Result:
-    """What a run has found so far. ``programs``: how many there are in this part, left out or not; ``seen``: those of
+    """The result of a run so far. ``programs``: how many there are in this part, left out or not; ``seen``: those of
     them that were looked at; ``failing``: the number of the first that fails.
     """
 
@@ -168,7 +168,7 @@ class Exhausting:
 
 
 def told(seen: int, programs: int, seconds: float, here: int) -> str:
-    """How far a run is, and how long it is going to take. ``here``: how many of those seen took these seconds."""
+    """The progress of a run, and an estimate of its time. ``here``: how many of those seen took these seconds."""
     left = f", about {in_time(seconds * (programs - seen) / here)} to go" if here else ""
     return f"{seen:,} of {programs:,} programs in {in_time(seconds)}{left}"
 
@@ -192,7 +192,7 @@ def trial_of(its: Bench, asked: Asked) -> Trial:
 
 
 def in_processes(asked: Asked, portions: Iterable[Portion]) -> Iterator[Seen]:
-    """What became of each portion, as they end. Once a program fails, those that come before are looked at, and no
+    """The result of each portion, as they end. Once a program fails, those that come before are looked at, and no
     others.
     """
     todo, running = iter(portions), dict[Future[tuple[Found, int | None]], Portion]()

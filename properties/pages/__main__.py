@@ -4,7 +4,13 @@ import argparse
 
 from lockstep.properties.pages import claims, laws
 
-if __name__ == "__main__":
+
+def main() -> None:
+    """Write them."""
     argparse.ArgumentParser(prog="python -m lockstep.properties.pages", description=__doc__).parse_args()
     for path, text in {**laws.as_written(), **claims.as_written()}.items():
         path.write_text(text)
+
+
+if __name__ == "__main__":
+    main()

@@ -151,7 +151,7 @@ def _origin_of(implementation: str) -> str:
 
 
 def report_name(trial: Trial) -> str:
-    """How the files begin that tell of an implementation."""
+    """The beginning of the names of files that tell of an implementation."""
     implementation = trial.implementation
     return file_name(_origin_of(implementation.name), implementation.short)
 

@@ -42,7 +42,7 @@ def shown(reports: Iterable[Any]) -> Counter[tuple[str, str, str]]:
 
 
 def _with_runs(filed: Mapping[str, Any], runs: Mapping[tuple[str, str, str], int]) -> Mapping[str, Any]:
-    """What a law has filed, with the ``runs`` on which it was judged, if there are more than were drawn for it."""
+    """A law's row, with the ``runs`` on which it was judged, if there are more than were drawn for it."""
     more = runs.get((filed["implementation"], filed["world"], filed["law"]), 0)
     return {**filed, "runs": filed["examples"] + more} if more and filed.get("examples") else filed
 

@@ -73,8 +73,8 @@ def _compressed(trial: Trial, broken: LawBroken) -> list[str]:
 def on_claims(
     law: Law, trial: Trial, scenario: Scenario | ModelScenario, diagnosis: Diagnosis | None = None
 ) -> list[str]:
-    """What is claimed for code that says nothing of it, and without which it would not be held to this law, or this
-    program would not be drawn; as far as a ``diagnosis`` has found, nothing goes wrong without it in this way.
+    """Name claims that are assumed for code that does not declare them, and without which this law would not apply, or
+    this program would not be drawn; as far as a ``diagnosis`` has found, nothing goes wrong without it in this way.
     """
     of, claims = trial.implementation, trial.claims
     given = [name for name in of.undeclared if getattr(claims, name) is True]

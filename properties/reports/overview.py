@@ -61,7 +61,7 @@ def _defects(known: Iterable[Filed]) -> list[str]:
 
 
 def _families(filed: Sequence[Filed]) -> list[str]:
-    """What became of the laws that are claimed, a line for each family."""
+    """The verdicts of the laws that are claimed, a line for each family."""
     ends: dict[str, dict[str, set[str]]] = {}
     for each in filter(_is_claimed, filed):
         ends.setdefault(each["number"], {}).setdefault(each["law"], set()).add(each["verdict"])
@@ -84,7 +84,7 @@ def _is_claimed(each: Filed) -> bool:
 
 
 def _unclaimed(filed: Iterable[Filed]) -> list[str]:
-    """What a probe says of the laws that are not claimed, counted."""
+    """The probed verdicts of the laws that are not claimed, counted."""
     named = [each["verdict"] for each in filed if each["verdict"].startswith(NOT_CLAIMED)]
     if not named:
         return []

@@ -28,8 +28,8 @@ def tell_nobody(defect: Defect) -> None:
 
 @dataclass(frozen=True)
 class Docket:
-    """What a law has to know of defects: the ``ledger`` of the run, and its ``place`` among the laws of the run. A new
-    defect is told at once.
+    """The link from a law to the defects of a run: the run's ``ledger``, and the law's ``place`` among the laws of the run.
+    A new defect is told at once.
     """
 
     ledger: Ledger = field(default_factory=Ledger)
@@ -43,7 +43,7 @@ class Docket:
 
 @dataclass
 class Ending:
-    """How a law has ended: its verdict, why where that is no good one, and what is filed besides."""
+    """The end of a law: its verdict, the reason for a bad one, and the data filed beside it."""
 
     verdict: str
     words: str = ""
@@ -54,7 +54,7 @@ class Ending:
 
     @property
     def filed(self) -> dict[str, Any]:
-        """What is filed beside the verdict, see `properties.verdict`."""
+        """The data filed beside the verdict, see `properties.verdict`."""
         told: dict[str, Any] = {}
         if self.broken_by:
             told["broken_by"] = [each.id for each in self.broken_by]
@@ -121,7 +121,7 @@ def hold_apart(law: Law, trial: Trial, budget: Budget, docket: Docket, searched:
 
 
 def ending_at_once(aside: Aside) -> str:
-    """Why nothing can be told of a law for what is known already; empty where something can."""
+    """The reason why known defects leave nothing to tell of a law; empty if they leave something."""
     for defect in aside.defects:
         if defect.stops:
             return f"{defect.id} breaks the plainest program"
@@ -129,7 +129,7 @@ def ending_at_once(aside: Aside) -> str:
 
 
 def _own_example(law: Law, trial: Trial) -> Failure | None:
-    """How the law fails on an example of its own, where what it is about has not taken place in any other."""
+    """The failure of the law on its own example, tried if no other example shows what the law is about."""
     if not trial.witnessed[ENDED]:
         return None
     try:

@@ -160,8 +160,9 @@ def _file(
 def _searched(
     law: Law, trial: Trial, spend: Callable[[Law, Trial], Search], remarks: list[str]
 ) -> tuple[Trial, Search]:
-    """What the search has found for which neither a busy machine is the reason nor what earlier examples have left; and
-    the trial, in which each example has processes of its own if they are.
+    """Search again until neither a busy machine nor the remains of earlier examples can be the reason for a failure.
+
+    Gives the trial, in which each example has processes of its own if that was needed, and the result.
     """
     found = spend(law, trial)
     if trial.world.name == "sim" and paused(law, trial, found.failures):

@@ -41,7 +41,7 @@ class Pace:
         self._left = {(name, law.name, real): law.share for name, law, real in held}
 
     def until(self, name: str, law: Law, real: bool) -> float:
-        """When a law is to end that begins now, by `time.monotonic`."""
+        """The time at which a law that begins now is to end, by `time.monotonic`."""
         now = time.monotonic()
         self._ends = self._ends or now + self.seconds
         mine = max(sum(self._left.values()) / self.processes, law.share)

@@ -60,8 +60,8 @@ def one_more(implementation: Implementation) -> Iterator[Claims]:
 
 
 def probe(law: Law, trial: Trial, known: Sequence[Defect] = ()) -> tuple[str, int]:
-    """How the law ends, in the words of the verdicts, and on how many examples; the same in every run. ``known``: the
-    defects that are set aside; where they leave nothing to draw, that cannot be told.
+    """The verdict of a law in words, and the number of examples; the same in every run. ``known``: the defects that are
+    set aside; if they leave nothing to draw, the verdict says that it cannot be told.
     """
     ends, examples = [], 0
     for claims in alternatives(law, trial.implementation):

@@ -1,4 +1,4 @@
-"""What is told while laws are held: each new defect at once, and now and then how far the run is."""
+"""Progress while laws are held: each new defect at once, and now and then how far the run is."""
 
 import threading
 import time

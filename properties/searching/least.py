@@ -36,7 +36,7 @@ def least(scenario: Scenario, fails: Callable[[Scenario], bool], most_runs: int 
 
 
 def _size(scenario: Scenario) -> tuple[int, int, int, int, int, int, str]:
-    """What is simpler comes first: fewer events, ranks, parameters; all of them used; then what takes fewer words."""
+    """The order of scenarios, simpler ones first: fewer events, ranks, parameters; all of them used; fewer words."""
     uses = sum(len(order) for batch in scenario.microbatches for order in batch.orders)
     places = scenario.samples * len(scenario.microbatches) * len(scenario.parameters)
     odd = sum((each.shape == ()) + (each.dtype != Parameter.dtype) for each in scenario.parameters)

@@ -1,4 +1,4 @@
-"""What a run that was made for one law shows of the others: each law that it says something about judges it as well.
+"""Runs shared by laws: each law that it says something about judges it as well.
 
 Worlds take most of an example's time and judging next to none, so every law sees many more programs than are drawn for
 its own sake.
@@ -36,7 +36,7 @@ class Others:
     shown: Counter[str] = field(default_factory=Counter)
 
     def examples(self, law: Law, most: int) -> int:
-        """How many programs are drawn for a law's own sake, where it would have so many by itself."""
+        """The number of programs drawn for a law's own sake, where it would have so many by itself."""
         return max(1, round(most * law.share)) if self.whole else most
 
     def join(self, law: Law) -> Law:

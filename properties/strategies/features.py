@@ -103,7 +103,7 @@ def anything(scenario: Scenario) -> bool:
 
 
 def is_usual(scenario: Scenario, claims: Claims) -> bool:
-    """Whether a scenario has nothing that the general draw leaves out, and no rank runs out of micro-batches: laws that
+    """True if a scenario has nothing that the general draw leaves out, and no rank runs out of micro-batches: laws that
     compare runs draw no other.
     """
     general = general_draw(claims)

@@ -2,6 +2,7 @@
 JSON for each, with its exit code and output.
 """
 
+import argparse
 import json
 import os
 import runpy
@@ -33,7 +34,14 @@ def run(path: Path) -> tuple[int, str]:
         return code, output.read()
 
 
-if __name__ == "__main__":
-    for name in sys.argv[1:]:
+def main() -> None:
+    """Run the scripts that are named."""
+    parser = argparse.ArgumentParser(prog="python -m lockstep.properties.tests.run_findings", description=__doc__)
+    parser.add_argument("scripts", nargs="*", metavar="SCRIPT", help="of docs/findings")
+    for name in parser.parse_args().scripts:
         ended, printed = run(Path(name))
         print(json.dumps({"path": name, "code": ended, "output": printed}), flush=True)
+
+
+if __name__ == "__main__":
+    main()
