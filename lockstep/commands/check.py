@@ -107,6 +107,7 @@ def _asked(asked: argparse.Namespace) -> list[str]:
         "--shard": asked.shard,
         "--record": asked.record,
         "--report": asked.report,
+        "--html": asked.html and Path(asked.html).absolute(),
         "--json": asked.json,
         "--known": asked.known,
         "--write-known": asked.write_known,
