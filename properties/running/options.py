@@ -45,8 +45,7 @@ OPTIONS: Mapping[str, Mapping[str, Any]] = {
     },
     "--budget": {
         "metavar": "TIME",
-        "help": "hold all laws in about that time after the start, such as 60s or 5m, and not by a number of programs; "
-        "laws that others seldom show have most of it",
+        "help": "hold all laws in about that time, such as 60s or 5m, and not by a number of programs",
     },
     "--shard": {"metavar": "I/N", "help": "only the I-th of N parts of the laws"},
     "--record": {"metavar": "FOLDER", "help": "keep what is done; started again, a stopped run goes on"},

@@ -10,7 +10,11 @@ from lockstep.pictures.verdicts import page, state
 
 BROWSERS = ("chromium-headless-shell", "chromium", "chromium-browser", "google-chrome")
 NAME = "my_ddp:MyDDP"
-ENDS = (("P1", "sim", "breaks by D1 on sim", ["D1"]), ("P2", "sim", "holds", []), ("P2", "gloo", "holds", []))
+ENDS: tuple[tuple[str, str, str, list[str]], ...] = (
+    ("P1", "sim", "breaks by D1 on sim", ["D1"]),
+    ("P2", "sim", "holds", []),
+    ("P2", "gloo", "holds", []),
+)
 LAWS = [
     {"law": f"{number} a law", "world": world, "verdict": verdict, "runs": 100, "refused": 0, "defects": defects}
     for number, world, verdict, defects in (*ENDS, ("P6", "", "not claimed; probed: holds", []))
