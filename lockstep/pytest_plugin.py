@@ -26,7 +26,7 @@ from lockstep.properties.ranks import cuda_stubs
 from lockstep.properties.reports.causes import tell_once
 from lockstep.properties.reports.matrix import filed_by, for_junit, verdicts
 from lockstep.properties.results.run import Results
-from lockstep.properties.running import profiles
+from lockstep.properties.running import page, profiles
 from lockstep.properties.running.apart import Docket, tell_nobody
 from lockstep.properties.running.begin import SEED, begin
 from lockstep.properties.running.bench import Bench
@@ -377,6 +377,10 @@ def pytest_terminal_summary(
             terminalreporter.write_line(line)
         for line in results.told(filed):
             terminalreporter.write_line(line)
+        if file := config.getoption("--html"):
+            about = {"profile": settings.get_current_profile_name(), "seed": config.getoption(SEED) or "none"}
+            page.write(Path(file), bench, filed, {**about, "lockstep": lockstep.__version__, "torch": version("torch")})
+            terminalreporter.write_line(f"The page of this run: {file}")
         if record := config.stash[_RECORD]:
             record.keep_summary([*pytest_report_header(config), "", *lines], filed)
     elif of_a_user and words and exitstatus == pytest.ExitCode.NO_TESTS_COLLECTED:

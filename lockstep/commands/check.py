@@ -74,8 +74,7 @@ def _add_to(parser: argparse.ArgumentParser) -> None:
         "--profile",
         choices=PROFILES,
         metavar="PROFILE",
-        help="programs for each law on sim: dev 100, ci and release 500, nightly 5000; a tenth of them on real "
-        "processes (default: dev, and ci where CI is set)",
+        help="programs per law on sim: dev 100 (default), ci (default where CI is set) and release 500, nightly 5000",
     )
     parser.add_argument("--seed", metavar="N", type=int, help="draw the same programs again")
     parser.add_argument("-n", metavar="N", default="auto", help="processes that hold laws (default: one for each core)")
@@ -107,6 +106,7 @@ def _asked(asked: argparse.Namespace) -> list[str]:
         "--shard": asked.shard,
         "--record": asked.record,
         "--report": asked.report,
+        "--html": asked.html and Path(asked.html).absolute(),
         "--json": asked.json,
         "--known": asked.known,
         "--write-known": asked.write_known,

@@ -17,6 +17,7 @@ budget        spends the examples, and tells how far it is
 pace          a time for all laws, in the place of a number of examples
 record        keeps them, for a run that goes on
 summary       the verdicts, at the end
+page          the same as a page, with a picture of each defect
 sources       what makes what was kept stale
 session       all laws against one implementation, without a run of pytest
 target        a class or function, as a name by which ranks find it

@@ -28,7 +28,7 @@ def tell_nobody(defect: Defect) -> None:
 
 @dataclass(frozen=True)
 class Docket:
-    """The link from a law to the defects of a run: the run's ``ledger``, and the law's ``place`` among the laws of the run.
+    """The link from a law to the defects of a run: the run's ``ledger``, and the law's ``place`` in the run.
     A new defect is told at once.
     """
 

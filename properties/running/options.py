@@ -50,6 +50,7 @@ OPTIONS: Mapping[str, Mapping[str, Any]] = {
     "--shard": {"metavar": "I/N", "help": "only the I-th of N parts of the laws"},
     "--record": {"metavar": "FOLDER", "help": "keep what is done; started again, a stopped run goes on"},
     "--report": {"metavar": "FOLDER", "help": "for the scripts of failures (default: lockstep-report)"},
+    "--html": {"metavar": "FILE", "help": "write verdicts and defects as a page, with pictures"},
     "--json": {"metavar": "FILE", "help": "write the results as data; `lockstep diff` reads it"},
     "--known": {"metavar": "FILE", "help": "known failures: new ones fail the run, and mended ones"},
     "--write-known": {"metavar": "FILE", "help": "write such a file, of what fails"},
