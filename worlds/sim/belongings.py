@@ -33,6 +33,14 @@ _environment = os.environ._data  # type: ignore[attr-defined]
 _inherited = dict(_environment)  # what every rank begins with
 
 
+def inherit() -> None:
+    """Give every rank from now on the environment that this process has. A fork server has imported this module before,
+    with what the environment was then.
+    """
+    _inherited.clear()
+    _inherited.update(_environment)
+
+
 class Household:
     """The belongings of all ranks of a run.
 

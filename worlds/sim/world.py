@@ -9,8 +9,10 @@ from lockstep.worlds.unmatched import also_unmatched
 
 def _serve(connection: Connection) -> None:
     """The child's loop: a job in, an outcome out."""
+    from lockstep.worlds.sim.belongings import inherit
     from lockstep.worlds.sim.ranks import Ranks  # torch is imported in the child only
 
+    inherit()
     ranks: dict[int, Ranks] = {}
     while True:
         job = connection.recv()
