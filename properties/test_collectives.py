@@ -14,6 +14,7 @@ from lockstep.properties.judging import judge
 from lockstep.properties.judging.matching import same_collectives
 from lockstep.properties.law import law
 from lockstep.properties.naming import difference
+from lockstep.properties.strategies.features import FEATURES
 from lockstep.properties.strategies import evaluations, exact_scenarios
 from lockstep.properties.strategies.combined import with_any
 from lockstep.properties.strategies.features import anything, having
@@ -45,7 +46,7 @@ def test_every_rank_issues_the_same_collectives(trial: Trial, scenario: Scenario
 @law(
     "P5",
     lambda claims: st.one_of(
-        exact_scenarios(claims, has=("unused",)), *[exact_scenarios(claims, has=("idle rank",))] * claims.idle_ranks
+        exact_scenarios(claims, has=("unused",)), *[exact_scenarios(claims, has=("idle rank",))] * FEATURES["idle rank"].claimed(claims)
     ),
     needs=lambda claims: claims.unused is not None,
     witnesses={SENT: TWO_RANKS},
