@@ -14,10 +14,9 @@ from lockstep.properties.judging import judge
 from lockstep.properties.judging.matching import same_collectives
 from lockstep.properties.law import law
 from lockstep.properties.naming import difference
-from lockstep.properties.strategies.features import FEATURES
 from lockstep.properties.strategies import evaluations, exact_scenarios
 from lockstep.properties.strategies.combined import with_any
-from lockstep.properties.strategies.features import anything, having
+from lockstep.properties.strategies.features import FEATURES, anything, having
 from lockstep.properties.strategies.moments import altered
 from lockstep.properties.trial import SENT, Trial
 from lockstep.properties.verdict import Crashes, LawBroken, NotRunnableHere, Refused, SilentlyWrong
@@ -46,7 +45,8 @@ def test_every_rank_issues_the_same_collectives(trial: Trial, scenario: Scenario
 @law(
     "P5",
     lambda claims: st.one_of(
-        exact_scenarios(claims, has=("unused",)), *[exact_scenarios(claims, has=("idle rank",))] * FEATURES["idle rank"].claimed(claims)
+        exact_scenarios(claims, has=("unused",)),
+        *[exact_scenarios(claims, has=("idle rank",))] * FEATURES["idle rank"].claimed(claims),
     ),
     needs=lambda claims: claims.unused is not None,
     witnesses={SENT: TWO_RANKS},
