@@ -201,10 +201,10 @@ def _ranks(crowd: list[tuple[int, int]], options: Options, claims: Claims, hook_
 
 
 def _idle(ranks: list[RankSeed], wanted: bool, draw: st.DrawFn) -> list[RankSeed]:
-    """With ranks that use no parameter now and then, one or all but one: if it is ``wanted``, or where the last rank is
+    """Ranks that use no parameter now and then, one of several or all but one: if it is ``wanted``, or where the last rank is
     drawn without any, which is seldom.
     """
-    if not wanted and ranks[-1].absent != 2**MOST_PARAMETERS - 1:
+    if len(ranks) == 1 or (not wanted and ranks[-1].absent != 2**MOST_PARAMETERS - 1):
         return ranks
     number = draw(_NUMBERS) if wanted else ranks[-1].order
     chosen = len(ranks) - 1 - number // 2 % len(ranks)
