@@ -201,8 +201,8 @@ def _ranks(crowd: list[tuple[int, int]], options: Options, claims: Claims, hook_
 
 
 def _idle(ranks: list[RankSeed], wanted: bool, draw: st.DrawFn) -> list[RankSeed]:
-    """Ranks that use no parameter now and then, one of several or all but one: if it is ``wanted``, or where the last rank is
-    drawn without any, which is seldom.
+    """Ranks that use no parameter now and then, one of several or all but one: if it is ``wanted``, or if the last rank
+    is drawn without any, which is seldom.
     """
     if len(ranks) == 1 or (not wanted and ranks[-1].absent != 2**MOST_PARAMETERS - 1):
         return ranks
