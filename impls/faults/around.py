@@ -95,6 +95,7 @@ class ForgetsInItsForward(MainGradBuckets):
 
     known_fault = "after such an error, the backward of a forward around the wrapper sends nothing"
     source = "recipe: impls/main_grad_buckets.py until 2026-11-24, found by this law"
+    claims = {**MainGradBuckets.claims, "idle_ranks": False}
     killed_by = (AROUND,)
 
     _own = False
@@ -110,6 +111,11 @@ class ForgetsInItsForward(MainGradBuckets):
     def _before_forward(self, *_: Any) -> None:
         if self._own:
             super()._before_forward()
+
+    def finish_gradient_synchronization(self) -> None:
+        """Waits only for what a hook has sent."""
+        if self._in_flight:
+            super().finish_gradient_synchronization()
 
 
 class NotesNoSyncInItsForward(NaiveAccumulation):

@@ -24,13 +24,12 @@ class ZeroesLate(MainGradBuckets):
         nn.Module.zero_grad(self, set_to_none)
         self._due.append(set_to_none)
 
-    def forward(self, *inputs: Any, **named: Any) -> Any:
-        """Does what is due first."""
+    def _before_forward(self, *_: Any) -> None:
         for to_none in self._due:
             for bucket in self._buckets:
                 bucket.zero(to_none)
         self._due.clear()
-        return super().forward(*inputs, **named)
+        super()._before_forward()
 
 
 class EachBackwardByItself(AtTheEndOfBackward):

@@ -111,8 +111,8 @@ def _divisor(scenario: Scenario, place: int) -> int:
 def local_gradient(scenario: Scenario, rank: int, place: int, parameter: int) -> Any:
     """The gradient of one rank without the others: the same program on a world of its samples alone.
 
-    None where it has no gradient or an enclosed one, and where it has run out of micro-batches before: it has no such
-    program.
+    None where it has no gradient or an enclosed one, and where it has run out of micro-batches before, or uses no
+    parameter in one of them: it has no such program.
     """
     if any(rank in scenario.gone(number) for number in range(place + 1)):
         return None
@@ -124,6 +124,8 @@ def local_gradient(scenario: Scenario, rank: int, place: int, parameter: int) ->
         return replace(event, orders=orders, overflow=(), gone=())
 
     batches = {place: silenced(event) for place, event in scenario.events(Backward)}
+    if not all(any(batch.orders) for batch in batches.values()):
+        return None
     table = (batches.get(at, event.on_one_rank()) for at, event in enumerate(scenario.program))
     # All samples stay, so that each keeps its numbers; the silent ones add zero; the mean over all of them is undone.
     alone = scenario.on_ranks(1, program=tuple(table))
