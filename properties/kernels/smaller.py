@@ -8,6 +8,7 @@ from typing import Any
 from lockstep.properties.kernels.case import Case, Tensor
 from lockstep.properties.kernels.cases import EDGES
 from lockstep.properties.kernels.steps import Shard
+from lockstep.properties.searching.greedy import descend
 
 MOST_RUNS = 200
 LENGTHS = (*range(4), *EDGES)
@@ -17,19 +18,7 @@ def least(case: Any, fails: Callable[[Any], bool]) -> Any:
     """Of a case that fails, the least that still does; nothing smaller fails that differs in one thing. A case that is
     none of those below stays as it is.
     """
-    tried = {repr(case)}
-    while True:
-        for smaller in _smaller(case):
-            if repr(smaller) in tried:
-                continue
-            if len(tried) > MOST_RUNS:
-                return case
-            tried.add(repr(smaller))
-            if fails(smaller):
-                case = smaller
-                break
-        else:
-            return case
+    return descend(case, _smaller, fails, MOST_RUNS)
 
 
 def _smaller(case: Any) -> Iterator[Any]:

@@ -5,4 +5,5 @@ others       what a run shows of the laws for which it was not drawn
 remembered   what failed before is tried again first
 witnesses    whether what the law is about took place at all
 least        of a program that still does something
+greedy       goes on to the first simpler thing that still does it, until none does
 """

@@ -11,6 +11,7 @@ from lockstep.oracle.model import LAYOUTS, Parameter
 from lockstep.oracle.program import Scenario
 from lockstep.properties import events
 from lockstep.properties.events.facet import Orders
+from lockstep.properties.searching.greedy import descend
 
 # Runs; no seconds: the least is the same on any machine. The most that was seen is 46, for a tenth of a second each.
 MOST_RUNS = 100
@@ -20,19 +21,12 @@ def least(scenario: Scenario, fails: Callable[[Scenario], bool], most_runs: int 
     """Of a scenario that fails, the least that still does: nothing simpler fails that differs in one thing. Or what has
     been found after so many runs.
     """
-    tried = {repr(scenario)}
-    while True:
-        for simpler in _simpler(scenario):
-            if _size(simpler) >= _size(scenario) or repr(simpler) in tried:
-                continue
-            if len(tried) > most_runs:
-                return scenario
-            tried.add(repr(simpler))
-            if fails(simpler):
-                scenario = simpler
-                break
-        else:
-            return scenario
+
+    def simpler(scenario: Scenario) -> Iterator[Scenario]:
+        size = _size(scenario)
+        return (each for each in _simpler(scenario) if _size(each) < size)
+
+    return descend(scenario, simpler, fails, most_runs)
 
 
 def _size(scenario: Scenario) -> tuple[int, int, int, int, int, int, str]:
