@@ -46,7 +46,7 @@ def page(
 
 
 def state(verdict: str) -> str:
-    """Whether a verdict is "good", "open" (nothing was shown either way) or "bad"."""
+    """The kind of a verdict: "good", "open" (nothing was shown either way) or "bad"."""
     if verdict.startswith(GOOD):
         return "good"
     return "open" if verdict.startswith(OPEN) or "not judged" in verdict else "bad"

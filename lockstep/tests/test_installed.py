@@ -127,7 +127,7 @@ def test_a_class_is_checked_from_any_folder(
     (case,) = ElementTree.parse(tmp_path / "out.xml").iter("testcase")
     told = {each.attrib["name"]: each.attrib["value"] for each in case.iter("property")}
     assert told["lockstep.verdict"] == "breaks by D1"
-    assert told["lockstep.script"].startswith("lockstep-report")
+    assert told["lockstep.1.script"].startswith("lockstep-report")
 
 
 def test_what_holds_leaves_no_report_and_exit_code_0(installed: Environment, tmp_path: Path) -> None:
