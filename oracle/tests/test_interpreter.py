@@ -86,7 +86,7 @@ AVERAGED_TWICE = Scenario(
 @pytest.mark.parametrize("way", ["", "new", "at once", "again"])
 @given(scenarios(), st.sampled_from(FORMS), st.integers(0, 63), choices, st.randoms(use_true_random=False))
 @example(AVERAGED_TWICE, (2, 2), 1, ("sum then divide", "untouched"), Random(0))
-@examples(150)
+@examples(50)
 def test_each_of_several_backwards_adds_its_gradients_whenever_they_are_averaged(
     way: str, scenario: Scenario, form: tuple[int, int], which: int, choice: tuple[str, str], random: Any
 ) -> None:

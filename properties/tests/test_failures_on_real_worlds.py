@@ -245,7 +245,7 @@ def test_state_that_only_simulated_ranks_share_is_a_warning_and_no_failure(
     under_test = trial(f"lockstep.properties.tests.unsteady:{name}", sim, sim, confirm_on=lambda: gloo)
     records: dict[str, Any] = {}
     with pytest.warns(UserWarning, match="they were kept apart by rank"):
-        hold(law, under_test, records.__setitem__)
+        hold(law, under_test, records.__setitem__, Budget(examples=30))
     assert records["lockstep"]["verdict"] == "holds"
 
 
