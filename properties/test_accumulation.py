@@ -165,7 +165,7 @@ def test_a_window_that_is_dropped_halfway_leaves_no_trace(trial: Trial, scenario
     Why: a training loop gives up a window in this way if one of its micro-batches is bad, for example contains NaN.
 
     Broken by accumulating elsewhere than in the gradients that the caller zeroes: torch's FSDP2, and FSDP1 on top of an
-    average (properties/FINDINGS.md). No report of it is known.
+    average (docs/findings). No report of it is known.
     """
     judge.values_equal(*trial.run_and_expect(scenario), "A window that was dropped halfway leaves a trace.")
 

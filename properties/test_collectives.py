@@ -170,7 +170,7 @@ def test_a_forward_without_a_backward_leaves_all_in_step(trial: Trial, scenario:
     gathered, or waits for a backward after each, continues in a wrong state.
 
     Broken by all three: pytorch/pytorch#58111, pytorch/pytorch#143647, and FSDP1 and FSDP2, which forget the next step
-    (properties/FINDINGS.md).
+    (docs/findings).
     """
     headline = "After a forward without a backward, training goes wrong."
     alike(trial, scenario, headline)

@@ -36,7 +36,7 @@ def test_ranks_that_run_out_of_micro_batches_count_as_zero_in_the_mean_claimed(
     smaller world. A rank that is gone contributes nothing. pytorch/pytorch#38174 defines both.
 
     Broken by uninitialized memory that is read as the parameters used by a rank that is gone: torch's DDP
-    (properties/FINDINGS.md). No report of it is known.
+    (docs/findings). No report of it is known.
     """
     judge.values_equal(
         *trial.run_and_expect(scenario), "Where ranks ran out of micro-batches, values are not what the others' make."

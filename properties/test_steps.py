@@ -275,7 +275,7 @@ def test_an_evaluation_reads_what_the_last_step_has_left(trial: Trial, scenario:
     needs no oracle.
 
     Broken by reusing parameters that were gathered for an earlier evaluation, as FSDP1 and FSDP2 do
-    (properties/FINDINGS.md). Recipes: a copy or cast that is used again; a wait for the step's messages only in
+    (docs/findings). Recipes: a copy or cast that is used again; a wait for the step's messages only in
     forwards that train. No report of it is known.
     """
     run = trial.run(scenario)

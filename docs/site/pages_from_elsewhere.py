@@ -10,7 +10,7 @@ PAGES = {
     "benchmarks.md": "benchmarks/README.md",
     "changelog.md": "CHANGELOG.md",
     "contributing.md": "CONTRIBUTING.md",
-    "findings.md": "properties/FINDINGS.md",
+    "findings.md": "docs/findings",
 }
 
 

@@ -4,7 +4,7 @@
 
     D01 V https://...   a fault that was published at this address, or, after commas, at several
     recipe              made up here, after the way such code goes wrong; with more words, what it varies
-    systems: ...        a weak spot of systems of that kind, which `properties/FINDINGS.md` tells where it says so
+    systems: ...        a weak spot of systems of that kind, which `docs/findings` tells where it says so
     anything else       in `peers`: the check of another project that the class passes
 
 D01 is the entry of the collected reports that it comes from; the collection is no part of the repository, and the

@@ -241,7 +241,7 @@ class KeepsWhatTheFileHasNot(Zero1):
     """Takes up the states that it finds in the file, and leaves the others as they are."""
 
     known_fault = "a parameter that had no state when it was saved keeps what it has got since"
-    source = "systems: ZeroRedundancyOptimizer of torch 2.13, properties/FINDINGS.md"
+    source = "systems: ZeroRedundancyOptimizer of torch 2.13, docs/findings"
     killed_by = (BACK,)
 
     def load_full(self, parameters: Parameters, optimizer_state: States | None = None) -> None:

@@ -246,7 +246,7 @@ class TheZeroIsOverwritten(FSDP1):
     """Torch's own function, which maximizes into the tensor that a rank without gradients keeps as its zero."""
 
     known_fault = "the largest norm of all is reported for ever, by infinity norm, once some rank had no gradient"
-    source = "systems: FSDP1 of torch 2.11 to 2.14, properties/FINDINGS.md"
+    source = "systems: FSDP1 of torch 2.11 to 2.14, docs/findings"
     killed_by = NORM
 
     def clip_grad_norm_(self, max_norm: float, norm_type: float = 2.0) -> torch.Tensor:

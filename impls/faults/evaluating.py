@@ -48,7 +48,7 @@ class KeepsWhatItEvaluatedWith(Zero3):
     """Leaves parameters gathered after a forward without autograd, and uses them in the next one."""
 
     known_fault = "parameters that were gathered for an evaluation are used after they have been stepped"
-    source = "systems: FSDP1 of torch 2.11 to 2.14, FSDP2 of 2.13, properties/FINDINGS.md"
+    source = "systems: FSDP1 of torch 2.11 to 2.14, FSDP2 of 2.13, docs/findings"
     killed_by = IN_STEP
 
     def _after_forward(self, call: UnitCall, outputs: Any) -> None:
@@ -60,7 +60,7 @@ class LeavesItToBackward(Zero3):
     """Keeps a unit gathered from its forward until its backward, and asks for no more."""
 
     known_fault = "a unit whose backward never came is used as it was before the step"
-    source = "systems: FSDP1 of torch 2.13, properties/FINDINGS.md"
+    source = "systems: FSDP1 of torch 2.13, docs/findings"
     claims = {**Zero3.claims, **HOLDS_MORE, "survives_errors": False, "unused": None}
     killed_by = ("test_a_forward_whose_loss_is_dropped_leaves_no_trace",)
 
@@ -125,7 +125,7 @@ class GathersOnceToEvaluate(Zero3):
     """Keeps what it has gathered for an evaluation, for the next one; what trains gathers anew."""
 
     known_fault = "from the second on, evaluations use the parameters of the first"
-    source = "recipe: as FSDP2 of torch 2.13 (properties/FINDINGS.md), but in evaluations alone"
+    source = "recipe: as FSDP2 of torch 2.13 (docs/findings), but in evaluations alone"
     claims = {**Zero3.claims, **HOLDS_MORE, "replicas": False}
     killed_by = AS_STEPPED
 

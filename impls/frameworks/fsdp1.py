@@ -43,7 +43,7 @@ class FSDP1(nn.Module):
     """FULL_SHARD. Every rank uses the same parameters.
 
     Not claimed: forwards without a backward, where the root keeps what such a one has gathered; nor windows dropped
-    halfway, after which averages of before come back (properties/FINDINGS.md).
+    halfway, after which averages of before come back (docs/findings).
     """
 
     claims: dict[str, Any] = {
@@ -52,7 +52,7 @@ class FSDP1(nn.Module):
         "drops_windows": False,
         "several_forwards": True,
         "leaves_random_numbers": True,
-        "in_place": False,  # of views (properties/FINDINGS.md)
+        "in_place": False,  # of views (docs/findings)
         "outside_reads": True,
         "evaluates": False,
         "stage": 3,
@@ -100,7 +100,7 @@ class FSDP1(nn.Module):
 
     def clip_grad_norm_(self, max_norm: float, norm_type: float = 2.0) -> torch.Tensor:
         """FSDP's own function; torch's would take this rank's parts for the whole. FSDP's fails in float64, and writes
-        the largest norm to where a rank without gradients keeps its zero (properties/FINDINGS.md).
+        the largest norm to where a rank without gradients keeps its zero (docs/findings).
         """
         parts = [part.grad for part in self.module.parameters() if part.grad is not None]
         mine = [part for part in parts if part.numel()]
@@ -187,7 +187,7 @@ class FSDP1(nn.Module):
 class FSDP1ShardsGradients(FSDP1):
     """SHARD_GRAD_OP: parameters stay gathered from forward to backward, and inside `no_sync` to the next forward."""
 
-    # Between forward and backward its module's zero_grad sees none of the gradients (properties/FINDINGS.md).
+    # Between forward and backward its module's zero_grad sees none of the gradients (docs/findings).
     claims = {**FSDP1.claims, "schedule": "keep in no_sync", "zeroes_late": False}
     strategy = ShardingStrategy.SHARD_GRAD_OP
 
@@ -202,14 +202,14 @@ class FSDP1ShardsNothing(FSDP1):
         "evaluates": True,
         "drops_losses": True,
         "drops_windows": True,
-        "cost": False,  # what is frozen is reduced with what it lies end to end with (properties/FINDINGS.md)
+        "cost": False,  # what is frozen is reduced with what it lies end to end with (docs/findings)
     }
     strategy = ShardingStrategy.NO_SHARD
 
 
 class FSDP1Hybrid(FSDP1):
     """HYBRID_SHARD: sharded among neighbors, replicated across such groups; of at least two ranks each, for else torch
-    reduces nothing (properties/FINDINGS.md).
+    reduces nothing (docs/findings).
     """
 
     claims = {**FSDP1.claims, "replicas": True, "schedule": None}  # an all-reduce among replicas comes on top

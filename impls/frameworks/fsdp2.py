@@ -24,11 +24,11 @@ class FSDP2(nn.Module):
 
     Not claimed: parameters that another module reads. It reads a shard, which ends in an error, or, where the parameter
     has one element, in a wrong gradient. Nor evaluations, after which a step may be forgotten, nor windows dropped
-    halfway, which come back: what has accumulated cannot be reached (properties/FINDINGS.md).
+    halfway, which come back: what has accumulated cannot be reached (docs/findings).
     """
 
     claims = {
-        "output_classes": torch.__version__ >= "2.12",  # before, it did not look into them (properties/FINDINGS.md)
+        "output_classes": torch.__version__ >= "2.12",  # before, it did not look into them (docs/findings)
         "hook_order": False,
         "accumulation": True,
         "drops_windows": False,
@@ -36,7 +36,7 @@ class FSDP2(nn.Module):
         "several_forwards": True,
         "leaves_random_numbers": True,
         "final_in_hooks": True,
-        "in_place": False,  # of views (properties/FINDINGS.md)
+        "in_place": False,  # of views (docs/findings)
         "backwards": "anywhere",
         "stage": 3,
         "same_bits": True,
@@ -171,7 +171,7 @@ class FSDP2KeepsParameters(FSDP2):
 class FSDP2ReducesInDouble(FSDP2):
     """With a mixed-precision policy: gradients are summed in float64, whatever the parameter's dtype."""
 
-    # torch 2.13: inside no_sync a unit that forward does not call ends in an AttributeError (properties/FINDINGS.md).
+    # torch 2.13: inside no_sync a unit that forward does not call ends in an AttributeError (docs/findings).
     claims = {**FSDP2.claims, "reduce_dtype": "float64", "accumulation": False}
     options = {"mp_policy": MixedPrecisionPolicy(reduce_dtype=torch.float64)}
 

@@ -18,7 +18,7 @@ class Replicate:
     """Every trained parameter takes part on every rank. Buffers are left alone."""
 
     # Not claimed: errors of the caller's, and parameters frozen after wrapping, as of DDP; and inference mode, in which
-    # a first forward makes buckets that cannot be trained with (properties/FINDINGS.md).
+    # a first forward makes buckets that cannot be trained with (docs/findings).
     claims = {
         **IN_EVERY_FORM,
         "reentrant_checkpointing": "each once",

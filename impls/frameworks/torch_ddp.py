@@ -17,7 +17,7 @@ Group: TypeAlias = "dist.ProcessGroup | None"
 
 # Joins: to divide by the ranks that remain, DDP asks a handle for its result in C++, which a process group written in
 # Python, as the simulated world's, cannot give: gloo shows that it is right (properties/tests/test_joins_on_gloo.py).
-# With unused parameters or a static graph, join is wrong in torch 2.13 (properties/FINDINGS.md).
+# With unused parameters or a static graph, join is wrong in torch 2.13 (docs/findings).
 # Not claimed: errors of the caller's ("expected to have finished reduction in the prior iteration"), and parameters
 # frozen after wrapping, which it waits for.
 IN_EVERY_FORM = {
@@ -29,7 +29,7 @@ IN_EVERY_FORM = {
     "copied_models": True,
     "optimizer_before": True,
     "leaves_random_numbers": True,
-    "backwards": "in no_sync",  # elsewhere the first alone is synchronized (properties/FINDINGS.md)
+    "backwards": "in no_sync",  # elsewhere the first alone is synchronized (docs/findings)
     "sixteen_bits": True,
     "tied_parameters": True,
     "callers_hooks": True,
@@ -73,7 +73,7 @@ class TorchDDPFindUnused(TorchDDP):
     """With ``find_unused_parameters``: those that no rank used keep their gradient untouched."""
 
     # Its documentation rules out re-entrant checkpointing. A parameter used only in a window that was dropped halfway
-    # ends in an error, and one used only for an output in a dataclass that nobody uses, too (properties/FINDINGS.md).
+    # ends in an error, and one used only for an output in a dataclass that nobody uses, too (docs/findings).
     # So does one that a loss of gradients leaves out, or it is never reduced.
     claims = {
         **_CLAIMS,
@@ -94,7 +94,7 @@ class TorchDDPStaticGraph(TorchDDP):
     """With ``static_graph``: the graph of the first iteration is taken to be that of every other."""
 
     # torch 2.13: a first backward inside no_sync ends in an internal assertion, and where outputs are in a dataclass,
-    # or the caller takes gradients of them first, nothing is synchronized (properties/FINDINGS.md).
+    # or the caller takes gradients of them first, nothing is synchronized (docs/findings).
     claims = {**_CLAIMS, "accumulation": False, "joins": (), "output_classes": False, "double_backward": False}
     options = {"static_graph": True}
 

@@ -29,7 +29,7 @@ class ZeroRedundancy(DistributedDataParallel):
         "averaging": "multiply by reciprocal then sum",
         "stage": 1,
         "same_bits": True,
-        "reloads": False,  # torch 2.13: state that a file has not stays (properties/FINDINGS.md)
+        "reloads": False,  # torch 2.13: state that a file has not stays (docs/findings)
         "swaps_weights": True,
         "several_optimizers": True,
         "writes_weights": True,

@@ -99,7 +99,7 @@ class FusedZero1(Zero1):
     odd = "an element's bits depend on how the parameter is cut"
 
     def make_optimizer(self, kind: Any, groups: Any, masters: bool = False, **defaults: Any) -> ShardedOptimizer:
-        # Torch's fused SGD fails where a parameter is stepped later than others: properties/FINDINGS.md.
+        # Torch's fused SGD fails where a parameter is stepped later than others: docs/findings.
         return super().make_optimizer(kind, groups, masters, **defaults, fused=kind is not torch.optim.SGD)
 
 

@@ -2,13 +2,13 @@
 
 import argparse
 
-from lockstep.properties.pages import claims, laws
+from lockstep.properties.pages import claims, findings, laws
 
 
 def main() -> None:
     """Write them."""
     argparse.ArgumentParser(prog="python -m lockstep.properties.pages", description=__doc__).parse_args()
-    for path, text in {**laws.as_written(), **claims.as_written()}.items():
+    for path, text in {**laws.as_written(), **claims.as_written(), **findings.as_written()}.items():
         path.write_text(text)
 
 

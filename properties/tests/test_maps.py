@@ -9,7 +9,7 @@ import pytest
 from lockstep.properties import reported
 from lockstep.properties.catalogue import every_text
 from lockstep.properties.law import FAMILIES
-from lockstep.properties.pages import claims, laws
+from lockstep.properties.pages import claims, findings, laws
 
 ROOT = Path(__file__).parents[3]
 # Those whose docstring lists their modules, each at the beginning of a line, alone or with others. In the packages of
@@ -54,7 +54,7 @@ def test_every_law_is_on_the_page_of_its_family() -> None:
 
 
 def test_the_pages_made_from_the_code_are_as_they_would_be_written() -> None:
-    for path, text in {**laws.as_written(), **claims.as_written()}.items():
+    for path, text in {**laws.as_written(), **claims.as_written(), **findings.as_written()}.items():
         assert path.read_text() == text, "python -m lockstep.properties.pages"
 
 

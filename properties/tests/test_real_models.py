@@ -193,7 +193,7 @@ def test_what_is_changed_in_place_has_the_same_loss_and_gradients(model: str) ->
 
 
 def test_fsdp2_loses_its_hook_where_a_view_is_changed_in_place(gloo: World) -> None:
-    """A finding, on real processes (properties/FINDINGS.md): where it holds again, the claim may come back."""
+    """A finding, on real processes (docs/findings): where it holds again, the claim may come back."""
     under_test = trial_of("lockstep.impls.frameworks.fsdp2:FSDP2", gloo)
     assert not under_test.claims.in_place
     MEAN.check(under_test, ModelScenario("transformer"))
@@ -211,7 +211,7 @@ def test_a_module_inside_gives_a_class_too() -> None:
 
 
 def test_ddp_with_a_static_graph_synchronizes_nothing_where_outputs_are_in_a_class(gloo: World) -> None:
-    """A finding, on real processes (properties/FINDINGS.md): where it holds again, the claim may come back."""
+    """A finding, on real processes (docs/findings): where it holds again, the claim may come back."""
     under_test = trial_of("lockstep.impls.frameworks.torch_ddp:TorchDDPStaticGraph", gloo)
     assert not under_test.claims.output_classes
     MEAN.check(under_test, ModelScenario())

@@ -7,7 +7,7 @@ Law: P9
 Program: One parameter of one element on two ranks, so that rank 1 owns nothing. A step with a gradient of 3, then
 one with a gradient of 1: the norm is told as 3 again.
 
-Why: The norm of a rank without gradients is a tensor of zero that the module makes once and keeps, and the maximum
+Why: The norm of a rank without gradients is a tensor of zero that the module makes once and keeps. The maximum
 over ranks is taken in place, into that very tensor (`_get_grad_norm` and `clip_grad_norm_` in
 `fully_sharded_data_parallel.py`). Gradients are then scaled too far down, on every rank.
 
@@ -56,7 +56,7 @@ def on_rank(rank, store, out):
         given, wait = f"{type(error).__name__}: {error}".splitlines()[0], 0
     print(f"rank {rank}: must be {MUST[rank]}; is {given}", flush=True)
     out.put((rank, given))
-    time.sleep(wait or 0.1)  # a rank that is done stays, and one that fails goes
+    time.sleep(2 * wait or 0.1)  # a rank that is done stays, and one that fails goes
     os._exit(0)
 
 

@@ -56,7 +56,7 @@ def on_rank(rank, store, out):
         given, wait = f"{type(error).__name__}: {error}".splitlines()[0], 0
     print(f"rank {rank}: must be {MUST[rank]}; is {given}", flush=True)
     out.put((rank, given))
-    time.sleep(wait or 0.1)  # a rank that is done stays, and one that fails goes
+    time.sleep(2 * wait or 0.1)  # a rank that is done stays, and one that fails goes
     os._exit(0)
 
 
