@@ -10,7 +10,6 @@ PAGES = {
     "benchmarks.md": "benchmarks/README.md",
     "changelog.md": "CHANGELOG.md",
     "contributing.md": "CONTRIBUTING.md",
-    "findings.md": "docs/findings",
 }
 
 
