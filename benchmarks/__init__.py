@@ -5,6 +5,7 @@ worlds       what an example costs on each of them
 separation   defects told apart: faults that ship, several in one class
 shares       where the time of a law's examples goes
 first_seen   programs until a fault is first seen, with runs judged by one law or by all
+shared_runs  the time of a check that finds nothing, likewise
 start        how long a user waits before anything happens
 exhausted_faults  which of the faults that ship every small program finds
 gpu          everything that needs a GPU, in parts that fit into minutes: `python -m lockstep.benchmarks.gpu`

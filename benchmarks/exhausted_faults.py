@@ -1,8 +1,9 @@
 """The shipped faults that `lockstep exhaust` finds: `python -m lockstep.benchmarks.exhausted_faults FILE`.
 
-First all programs up to a small size run. Where none fails, the law that is named for the fault is searched, and what
-it finds is shrunk. If that program is of the core language and not above the default bound, it is run as
-`lockstep exhaust` runs it: where it fails, so does that run, there or earlier.
+A fault lies outside if each law that is named for it draws nothing of the core language: each of a dozen programs has
+something else. Else all programs up to a small size run. If none fails, a law that is named for the fault is searched,
+and the program that breaks it is shrunk. If this is of the core language and not above the default bound, it is run as
+`lockstep exhaust` runs it: if it fails, so does that run, there or earlier.
 """
 
 import argparse
@@ -10,24 +11,29 @@ import itertools
 import json
 from collections import Counter
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 from typing import Any
 
 from lockstep.oracle.program import Scenario
 from lockstep.properties.catalogue import every_fault, every_law
+from lockstep.properties.claims import Claims
 from lockstep.properties.exhausting import language
 from lockstep.properties.exhausting.judged import check
 from lockstep.properties.exhausting.portion import look
 from lockstep.properties.exhausting.running import DEFAULT_SIZE
 from lockstep.properties.implementations import described
+from lockstep.properties.law import Law
 from lockstep.properties.ranks.description import describe
 from lockstep.properties.searching.search import search
 from lockstep.properties.strategies.features import FEATURES
+from lockstep.properties.strategies.independent import sample
 from lockstep.properties.trial import Trial
 from lockstep.properties.verdict import LawBroken, Refused
 from lockstep.worlds.contract import World
 from lockstep.worlds.sim.world import SimWorld
 
+DRAWN = 12  # programs of a law, of which all have something that is not of the core language, or the law may be inside
 TRIED = 6  # up to this size all programs run
 CORE = {
     "accumulation",
@@ -76,11 +82,15 @@ def _of(name: str, world: World) -> dict[str, Any]:
     claims = trial.claims
     if claims.kernels or claims.collectives or claims.of_one_kind:
         return {"outside": "trains by no program"}
+    laws = [every_law()[law] for law in every_fault()[name].killed_by]
+    beside = {law.name: _always_beside(law, claims) for law in laws}
+    if all(beside.values()):
+        return {"outside": beside[laws[0].name], "law": laws[0].name}
     _, failing = look(trial, 0, language.count(TRIED), TRIED)
     if failing is not None:
         ((shape, _),) = language.programs(TRIED, failing, failing + 1)
         return {"found": shape.size}
-    law = every_law()[every_fault()[name].killed_by[0]]
+    law = next(law for law in laws if not beside[law.name])
     found = search(law, trial, 300, seed_value=0).failures
     drawn = [failure.broken.scenario for failure in found if isinstance(failure.broken.scenario, Scenario)]
     sizes = [(size, each) for each in drawn if (size := language.size_of(each)) is not None]
@@ -94,6 +104,21 @@ def _of(name: str, world: World) -> dict[str, Any]:
     except (LawBroken, Refused):
         return {"found": size}
     return {"missed": law.name, "size": size, "scenario": repr(least)}
+
+
+@cache
+def _always_beside(law: Law, claims: Claims) -> str:
+    """Something that is not of the core language, and that all programs have that a law draws. Empty: there is none."""
+    programs = [_program(drawn) for drawn in sample(law.draws(claims), DRAWN)]
+    if not all(programs):
+        return f"programs of another kind, {law.number}"
+    each = [{name for name in FEATURES if name not in CORE and FEATURES[name].occurs(one)} for one in programs if one]
+    return ", ".join(sorted(set.intersection(*each))) if each else ""
+
+
+def _program(drawn: Any) -> Scenario | None:
+    """The program that was drawn, by itself or beside something else."""
+    return next((one for one in (drawn if isinstance(drawn, tuple) else (drawn,)) if isinstance(one, Scenario)), None)
 
 
 def _reason(scenario: Scenario) -> str:

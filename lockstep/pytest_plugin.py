@@ -168,7 +168,10 @@ def pytest_collection_finish(session: pytest.Session) -> None:
     if chosen and bench.model is None:
         hold_together(bench, chosen)
     if bench.pace is not None:
-        bench.pace.expect((implementation.name, law, world != "sim") for implementation, world, law in chosen)
+        bench.pace.expect(
+            (implementation.name, law, world != "sim", bench.others[implementation.name, world])
+            for implementation, world, law in chosen
+        )
 
 
 def _law(item: pytest.Item) -> Law | None:

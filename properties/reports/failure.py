@@ -2,7 +2,7 @@
 
 import sys
 import zlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +29,7 @@ from lockstep.worlds.contract import to_blame
 
 FOLDER = Path("lockstep-report")  # for scripts, where a trial names no other
 IN_NO_VALUE = "what is wrong is in no value that this script prints; it shows the program."
+ALSO = 4  # laws that a report names beside its own
 LONGEST = 60  # characters of an implementation's module or file in the name of its script
 
 
@@ -63,6 +64,14 @@ def _raised_at_first(broken: LawBroken) -> str:
     if any(place_of(error.notes) != -1 for error in errors):
         return ""
     return "; ".join(dict.fromkeys(alike(error.message) for error in errors))
+
+
+def also_broken(laws: Sequence[str]) -> str:
+    """The end of a report: the other laws that its program breaks, by numbers and sentences; empty without any."""
+    if not laws:
+        return ""
+    more = f"; and {len(laws) - ALSO} more" if len(laws) > ALSO else ""
+    return "\n" + "\n".join(entry("Also", f"the same program breaks {'; '.join(laws[:ALSO])}{more}."))
 
 
 def report(law: Law, trial: Trial, diagnosis: Diagnosis) -> str:

@@ -62,6 +62,7 @@ class Budget:
         ends, real = math.inf, trial.world.name != "sim"
         if self.pace is not None:
             ends, size = self.pace.until(name, law, real), pace.portion(real)
+        begun = time.monotonic()
         for portion, begin in enumerate(range(0, examples, size)):
             if portion and time.monotonic() > ends:
                 break
@@ -72,6 +73,8 @@ class Budget:
                 whole.examples += kept["examples"]
                 progress.examples += kept["examples"]
                 continue
+            if portion and self.others.seldom is not None:
+                draws = self.others.seldom.draws(law, trial.claims, whole.refused) or draws
             before = Counter(trial.witnessed)
             found = search(
                 progress.law,
@@ -91,6 +94,8 @@ class Budget:
                 witnessed = dict(trial.witnessed - before)
                 what = {"wanted": wanted, "examples": found.examples, "witnessed": witnessed}
                 self.record.keep(kept_as, portion, name, what)
+        if self.pace is not None and not whole.failures:
+            self.pace.spent(real, whole.examples, time.monotonic() - begun)
         return whole
 
     def look_behind(self, law: Law, trial: Trial) -> Search:

@@ -113,15 +113,13 @@ def _hold(
     if failures:
         # Needs most of the suite; a law that holds does not.
         from lockstep.properties.diagnosing.diagnosis import diagnose
-        from lockstep.properties.reports.failure import filed_failure
-        from lockstep.properties.reports.paragraphs import entry
+        from lockstep.properties.reports.failure import also_broken, filed_failure
 
         verdict = " and ".join(dict.fromkeys(failure.verdict for failure in failures))
         whose = [budget.others.broken_by(failure.broken, law) for failure in failures]
         told = [filed_failure(of, trial, diagnose(trial, each)) for of, each in zip(whose, failures, strict=True)]
         for of, failure, each in zip(whose, failures, told, strict=True):
-            if also := budget.others.also_broken(trial, failure.broken, of):
-                each["report"] += "\n" + "\n".join(entry("Also", f"the same program breaks {'; '.join(also)}."))
+            each["report"] += also_broken(budget.others.also_broken(trial, failure.broken, of))
         words = "\n\n".join(each["report"] for each in told)
         if law.name not in {of.name for of in whose}:  # what its own test holds is another's matter
             filed = {**filed, "number": whose[0].number, "law": sentence(whose[0])}

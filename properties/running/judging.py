@@ -1,6 +1,7 @@
 """Makes a defect of a failure: its minimal program, its cause, its faces, its report; or finds it to be a known one."""
 
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -20,7 +21,7 @@ from lockstep.properties.diagnosing.confirming import confirm
 from lockstep.properties.diagnosing.core import core, goes_wrong, manner
 from lockstep.properties.diagnosing.diagnosis import diagnose
 from lockstep.properties.law import Law, sentence
-from lockstep.properties.reports.failure import FOLDER, filed_failure, report_name
+from lockstep.properties.reports.failure import FOLDER, also_broken, filed_failure, report_name
 from lockstep.properties.running.budget import Budget
 from lockstep.properties.searching.least import least
 from lockstep.properties.searching.search import SHRINK_LIMIT, Failure
@@ -64,7 +65,8 @@ def judged(
         if (again := the_same(ledger.defects(trial.implementation.name), cause, how)) is not None:
             ledger.file(again)
             return again
-        return _filed(ledger, law, [replace(faces[0], failure=confirmed), *faces[1:]], cause, how)
+        also = budget.others.also_broken(trial, confirmed.broken, faces[0].law)
+        return _filed(ledger, law, [replace(faces[0], failure=confirmed), *faces[1:]], cause, how, also)
     return None
 
 
@@ -106,13 +108,15 @@ def _of_the_law(law: Law, trial: Trial, failure: Failure) -> Minimal:
     return Minimal(law, trial, failure, None, Cause(needs(failure.broken.scenario) - PLAINEST, law.number))
 
 
-def _filed(ledger: Ledger, met: Law, faces: list[Minimal], cause: Cause, how: str) -> Defect:
+def _filed(ledger: Ledger, met: Law, faces: list[Minimal], cause: Cause, how: str, also: Sequence[str]) -> Defect:
+    """``also``: the other laws that the program of the first face breaks."""
     first, trial = faces[0], faces[0].trial
     name = trial.implementation.name
     told = []
     for face in faces:
         diagnosis = replace(diagnose(trial, face.failure, to_the_core=False), core=face.core)
         told.append(filed_failure(face.law, trial, diagnosis))
+    told[0]["report"] += also_broken(also)
     identity = ledger.next_id(name)
     file = (trial.report or FOLDER) / f"{report_name(trial)}-{identity}.txt"
     defect = Defect(

@@ -1,7 +1,6 @@
 """A run that has so much time, and no number of examples: each law has a part of what is left when its turn comes.
 
-A law that others seldom show has most of it, by its share (`properties.law`): of what every run shows, enough is seen
-anyway.
+Most of it goes to laws that have seen least: of what the runs for other laws have shown, enough has been seen.
 """
 
 import re
@@ -10,10 +9,13 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from lockstep.properties.implementations import Unusable
-from lockstep.properties.law import Law
+from lockstep.properties.law import Law, sentence
 from lockstep.properties.running.profiles import TIMES_AS_LONG
+from lockstep.properties.searching.others import Others
+from lockstep.properties.searching.seldom import Seldom
 
 PORTION, MOST = 5, 10_000  # examples of a law on sim: at least, and at most
+SECONDS = {False: 0.02, True: 0.05}  # of an example, until some have run: on sim, and on real processes
 _UNITS = {"s": 1, "m": 60, "h": 3600}
 
 
@@ -25,28 +27,77 @@ def seconds_of(words: str) -> float:
     return float(match[1]) * _UNITS[match[2] or "s"]
 
 
+@dataclass(frozen=True)
+class Wanted:
+    """What a law still wants of a run: a ``share`` of its level, and no more than it lacks to it.
+
+    ``seen``: the runs on which it was judged already; ``real``: on real processes, where a law wants a tenth of the
+    programs; ``seconds``: of one of them.
+    """
+
+    share: float
+    real: bool = False
+    seen: int = 0
+    seconds: float = 1.0
+
+    def time(self, level: float) -> float:
+        """The seconds of the programs that are drawn for it, if each law is to be judged on so many runs on sim."""
+        level = level / TIMES_AS_LONG if self.real else level
+        return self.seconds * max(0.0, min(level * self.share, level - self.seen))
+
+
+def level(laws: Iterable[Wanted], seconds: float) -> float:
+    """The number of runs on which each of the laws can be judged in so many seconds."""
+    laws = list(laws)
+    low, high = 0.0, 1.0
+    while high < MOST and sum(each.time(high) for each in laws) < seconds:
+        high *= 2
+    for _ in range(30):
+        middle = (low + high) / 2
+        low, high = (middle, high) if sum(each.time(middle) for each in laws) < seconds else (low, middle)
+    return low
+
+
 @dataclass
 class Pace:
     """``seconds``: for all laws that this process holds, from the first on. ``processes``: that share the laws."""
 
     seconds: float
     processes: int = 1
-    _left: dict[tuple[str, str, bool], float] = field(default_factory=dict)
+    _left: dict[tuple[str, str, bool], tuple[Law, Others]] = field(default_factory=dict)
     _ends: float | None = None
+    _spent: dict[bool, tuple[int, float]] = field(default_factory=dict)
 
-    def expect(self, held: Iterable[tuple[str, Law, bool]]) -> None:
-        """Says which laws all processes will hold: the name of the implementation, the law, and whether on real
-        processes.
+    def expect(self, held: Iterable[tuple[str, Law, bool, Others]]) -> None:
+        """Says which laws all processes will hold: the name of the implementation, the law, whether on real processes,
+        and the laws that are held together with it.
         """
-        self._left = {(name, law.name, real): law.share for name, law, real in held}
+        for name, law, real, others in held:
+            others.seldom = others.seldom or Seldom()
+            self._left[name, law.name, real] = law, others
 
     def until(self, name: str, law: Law, real: bool) -> float:
         """The time at which a law that begins now is to end, by `time.monotonic`."""
         now = time.monotonic()
         self._ends = self._ends or now + self.seconds
-        mine = max(sum(self._left.values()) / self.processes, law.share)
-        self._left.pop((name, law.name, real), None)
-        return now + max(0.0, self._ends - now) * law.share / mine
+        left = max(0.0, self._ends - now)
+        _, others = self._left.pop((name, law.name, real), (law, Others()))
+        mine = self._wants(law, real, others)
+        wants = [self._wants(each, there, others) for (_, _, there), (each, others) in self._left.items()]
+        return now + min(left, mine.time(level([mine, *wants], left * self.processes)))
+
+    def _wants(self, law: Law, real: bool, others: Others) -> Wanted:
+        """The other processes are taken to have shown it as often as this one."""
+        return Wanted(law.share, real, others.shown[sentence(law)] * self.processes, self._seconds(real))
+
+    def _seconds(self, real: bool) -> float:
+        examples, seconds = self._spent.get(real, (0, 0.0))
+        return seconds / examples if examples else SECONDS[real]
+
+    def spent(self, real: bool, examples: int, seconds: float) -> None:
+        """Takes note of how long a law took for so many examples that passed."""
+        before, took = self._spent.get(real, (0, 0.0))
+        self._spent[real] = before + examples, took + seconds
 
 
 def portion(real: bool) -> int:

@@ -22,11 +22,13 @@ def least(scenario: Scenario, fails: Callable[[Scenario], bool], most_runs: int 
     been found after so many runs.
     """
 
-    def simpler(scenario: Scenario) -> Iterator[Scenario]:
-        size = _size(scenario)
-        return (each for each in _simpler(scenario) if _size(each) < size)
+    return descend(scenario, neighbours, fails, most_runs)
 
-    return descend(scenario, simpler, fails, most_runs)
+
+def neighbours(scenario: Scenario) -> Iterator[Scenario]:
+    """The simpler scenarios that differ from it in one thing."""
+    size = _size(scenario)
+    return (each for each in _simpler(scenario) if _size(each) < size)
 
 
 def _size(scenario: Scenario) -> tuple[int, int, int, int, int, int, str]:

@@ -16,6 +16,7 @@ from hypothesis.errors import UnsatisfiedAssumption
 from lockstep.oracle.lattice import Inexact
 from lockstep.oracle.program import Scenario
 from lockstep.properties.law import Law, plainness, sentence
+from lockstep.properties.searching.seldom import Seldom
 from lockstep.properties.strategies.features import is_usual
 from lockstep.properties.strategies.scenarios import comparable
 from lockstep.properties.strategies.within import beyond
@@ -28,12 +29,14 @@ class Others:
     """The laws that are held together against an implementation on a world.
 
     ``whole``: whether these are all that there are, so that each may count on what is drawn for the others. ``shown``:
-    on how many runs that were made for others each was judged, by its sentence.
+    on how many runs that were made for others each was judged, by its sentence. ``seldom``: chooses what
+    is drawn beside that, in a run that has a given time.
     """
 
     laws: list[Law] = field(default_factory=list)
     whole: bool = False
     shown: Counter[str] = field(default_factory=Counter)
+    seldom: Seldom | None = None
 
     def examples(self, law: Law, most: int) -> int:
         """The number of programs drawn for a law's own sake, where it would have so many by itself."""
@@ -46,7 +49,7 @@ class Others:
         related = [each for each in others if each.made_of is not None] if self.whole else []
         if not of_one_run and not related:
             return law
-        return replace(law, check=_Joined(law, of_one_run, related, self.shown))
+        return replace(law, check=_Joined(law, of_one_run, related, self))
 
     def broken_by(self, broken: LawBroken, law: Law) -> Law:
         """The law that was broken where programs were drawn for this one."""
@@ -54,7 +57,7 @@ class Others:
 
     def also_broken(self, trial: Trial, broken: LawBroken, law: Law) -> list[str]:
         """The numbers and sentences of what else the same program breaks, the plainest first; of laws of one run."""
-        trial, scenario = replace(trial, runs={}, witnessed=Counter()), broken.scenario
+        trial, scenario = replace(trial, runs={}, witnessed=Counter(), aside=None), broken.scenario
         if not isinstance(scenario, Scenario) or broken.choices.get("asynchrony") or not self.laws:
             return []
         try:
@@ -78,9 +81,10 @@ class _Joined:
     The turn stays with a law that was broken, so that this shrinks and can be seen again.
     """
 
-    def __init__(self, law: Law, of_one_run: Sequence[Law], related: Sequence[Law], shown: Counter[str]) -> None:
-        self._law, self._of_one_run, self._related, self._shown = law, of_one_run, related, shown
-        self._turn = zlib.crc32(law.name.encode())
+    def __init__(self, law: Law, of_one_run: Sequence[Law], related: Sequence[Law], told: Others) -> None:
+        self._law, self._of_one_run, self._related, self._told = law, of_one_run, related, told
+        self._first = zlib.crc32(law.name.encode())  # so that not every law begins with the same
+        self._had: Counter[str] = Counter()
 
     def __call__(self, trial: Trial, drawn: Any) -> None:
         """Raises a LawBroken, which says of which law it is where that is another."""
@@ -89,19 +93,22 @@ class _Joined:
         self._law.check(trial, drawn)
         judged: set[Scenario] = set()
         self._judge(trial, judged)
-        # A law that relates runs itself has made enough of them.
-        if self._related and len(judged) == 1 and is_usual(first := next(iter(trial.runs)), trial.claims):
-            self._relate(first, trial)
-            self._judge(trial, judged)
+        # A law that relates runs itself has made enough of them, and programs that are like no others, often long ones,
+        # cost more than they show.
+        if self._related and self._law.shown_by is not None and len(judged) == 1:
+            (first,) = judged
+            if is_usual(first, trial.claims):
+                self._relate(first, trial)
+                self._judge(trial, judged)
 
     def _relate(self, scenario: Scenario, trial: Trial) -> None:
-        """The next law that relates runs, and of which a program may be one."""
-        for turn in range(self._turn, self._turn + len(self._related)):
-            law = self._related[turn % len(self._related)]
+        """The law that relates runs and had fewest turns, of those that such a program can be one of."""
+        count = len(self._related)
+        turned = [self._related[(self._first + turn) % count] for turn in range(count)]
+        for law in sorted(turned, key=lambda each: self._had[each.name]):
             if law.made_of is not None and (made := law.made_of(trial.claims, scenario)) is not None:
-                self._turn = turn
                 self._let(law, trial, made)
-                self._turn += 1
+                self._had[law.name] += 1
                 return
 
     def _judge(self, trial: Trial, judged: set[Scenario]) -> None:
@@ -112,6 +119,8 @@ class _Joined:
                 del trial.runs[scenario]
                 continue
             judged.add(scenario)
+            if self._told.seldom is not None:
+                self._told.seldom.ran(scenario)
             for law in self._of_one_run:
                 if law.shown_by is not None and law.shown_by(scenario):
                     self._let(law, trial, scenario)
@@ -123,4 +132,4 @@ class _Joined:
             except LawBroken as broken:
                 broken.law = law.name
                 raise
-            self._shown[sentence(law)] += 1
+            self._told.shown[sentence(law)] += 1

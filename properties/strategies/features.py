@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from itertools import islice
 
+from lockstep.oracle.events.backward import OVERFLOWS
 from lockstep.oracle.formats import FORMATS
 from lockstep.oracle.model import LAYOUTS
 from lockstep.oracle.program import Scenario
@@ -113,11 +114,15 @@ def is_usual(scenario: Scenario, claims: Claims) -> bool:
         if any(option in APART and option != "cap" for option in feature.options)
         or any(kind not in general for kind in feature.phases)
     )
-    several = any(batch.forwards > 1 or batch.backwards > 1 for batch in scenario.microbatches)
+    batches = scenario.microbatches
+    several = any(batch.forwards > 1 or batch.backwards > 1 for batch in batches)
+    # One element of the parameter that comes last: of another order another one's.
+    otherwise = any(batch.overflow and batch.overflows != OVERFLOWS[0] for batch in batches)
     caller = scenario.caller
     return (
         anything(scenario)
         and not several
+        and not otherwise
         and not (caller.beside or caller.joint)
         and (not any(feature.occurs(scenario) for feature in apart))
     )

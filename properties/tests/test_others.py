@@ -2,18 +2,27 @@
 
 import math
 import time
+from dataclasses import replace
 
 import pytest
 
+from lockstep.oracle.events import Backward, Finish, Step
+from lockstep.oracle.events.backward import OVERFLOWS
+from lockstep.oracle.model import LossScale, Parameter
+from lockstep.oracle.program import Scenario
 from lockstep.properties.catalogue import every_law
 from lockstep.properties.implementations import Unusable
-from lockstep.properties.law import Law
+from lockstep.properties.law import Law, sentence
 from lockstep.properties.reports.matrix import PROPERTY, SHOWN, matrix, verdicts
 from lockstep.properties.running.budget import Budget
 from lockstep.properties.running.hold import hold
-from lockstep.properties.running.pace import Pace, seconds_of
+from lockstep.properties.running.pace import Pace, Wanted, level, seconds_of
+from lockstep.properties.searching.least import neighbours
 from lockstep.properties.searching.others import Others
 from lockstep.properties.searching.search import search
+from lockstep.properties.searching.seldom import Seldom
+from lockstep.properties.strategies.features import FEATURES, is_usual
+from lockstep.properties.strategies.independent import sample
 from lockstep.properties.tests.trials import trial_of
 from lockstep.worlds.contract import World
 
@@ -22,6 +31,7 @@ START = LAWS["test_every_rank_starts_with_the_parameters_of_rank_0"]
 MEAN = LAWS["test_gradients_equal_the_mean_over_ranks"]
 WIRE = LAWS["test_gradients_travel_in_their_own_dtype_or_a_wider_one"]
 ORDER = LAWS["test_the_result_does_not_depend_on_the_order_of_registration"]
+ALONE = LAWS["test_gradients_scale_with_the_loss"]  # of which others show nothing
 NAIVE = "lockstep.impls.naive:NaiveDataParallel"
 NARROW = "lockstep.impls.faults.precision:ReducesInFloat32"  # starts rightly, and reduces in too narrow a dtype
 
@@ -62,9 +72,9 @@ def test_a_law_says_on_how_many_runs_it_was_judged() -> None:
 
 
 def test_only_where_all_laws_are_held_does_one_count_on_what_is_drawn_for_others() -> None:
-    assert Others([MEAN], whole=False).examples(MEAN, 100) == 100
-    assert Others([MEAN], whole=True).examples(MEAN, 100) == round(100 * MEAN.share) < 100
-    assert Others([MEAN], whole=True).examples(MEAN, 1) == 1
+    assert Others([START], whole=False).examples(START, 100) == 100
+    assert Others([START], whole=True).examples(START, 100) == round(100 * START.share) < 100
+    assert Others([START], whole=True).examples(START, 1) == 1
 
 
 @pytest.mark.parametrize("law", LAWS.values(), ids=lambda law: law.name)
@@ -84,13 +94,53 @@ def test_any_other_time_is_refused_in_a_line(words: str) -> None:
         seconds_of(words)
 
 
-def test_a_law_that_others_seldom_show_has_more_of_the_time() -> None:
-    pace = Pace(100)
-    rare = LAWS["test_gradients_scale_with_the_loss"]
-    pace.expect(("x:X", law, False) for law in (MEAN, ORDER, rare))
-    now = time.monotonic()
-    first = pace.until("x:X", MEAN, False) - now
-    whole = MEAN.share + ORDER.share + rare.share
-    assert math.isclose(first, 100 * MEAN.share / whole, rel_tol=0.01)
-    last = pace.until("x:X", rare, False) - time.monotonic()
-    assert last > 5 * first
+def test_a_law_that_has_seen_least_has_most_of_the_time() -> None:
+    wants = [Wanted(1), Wanted(1, seen=80), Wanted(1, seen=500), Wanted(0.1), Wanted(1, real=True)]
+    reached = level(wants, 140)
+    assert math.isclose(sum(each.time(reached) for each in wants), 140, rel_tol=0.01)
+    assert [round(each.time(reached)) for each in wants] == [100, 20, 0, 10, 10]
+
+
+def test_a_time_is_planned_anew_when_a_law_begins() -> None:
+    pace, others = Pace(100), Others()
+    pace.expect(("x:X", law, False, others) for law in (MEAN, ORDER, ALONE))
+
+    def given(law: Law) -> float:
+        return pace.until("x:X", law, False) - time.monotonic()
+
+    whole = MEAN.share + ORDER.share + ALONE.share
+    assert math.isclose(given(MEAN), 100 * MEAN.share / whole, rel_tol=0.01)
+    pace.spent(False, 100, 50)  # of half a second each, so that there is time for 200
+    others.shown[sentence(ORDER)] = 1000
+    assert given(ORDER) < 0.1
+    assert given(ALONE) > 95
+
+
+def test_a_run_in_a_given_time_draws_what_was_drawn_least(sim: World) -> None:
+    claims, seldom = trial_of(NAIVE, sim).claims, Seldom()
+    names = [name for name, feature in FEATURES.items() if feature.claimed(claims) and not feature.by_chance]
+    seldom.features.update(dict.fromkeys(names, 9) | {"tied": 2})
+    draws = seldom.draws(MEAN, claims, {})
+    assert draws is not None
+    assert all(FEATURES["tied"].occurs(scenario) for scenario in sample(draws, 3))
+    seldom.ran(sample(draws, 1)[0])
+    assert seldom.features["tied"] == 4  # asked for, and run
+
+
+def test_a_run_in_a_given_time_draws_neighbours_of_what_was_refused_once(sim: World) -> None:
+    claims, seldom = trial_of(NAIVE, sim).claims, Seldom()
+    refused = Scenario(3, (Parameter((2,)), Parameter((1,))), (Backward(((0, 1),) * 3), Finish(), Step()))
+    draws = seldom.draws(MEAN, claims, {"no": refused})
+    assert draws is not None
+    assert {*sample(draws, 5)} <= {*neighbours(refused)}
+    assert "no" in seldom.refused
+    assert seldom.draws(ALONE, claims, {"no": refused}) is None  # it draws programs of its own alone
+
+
+def test_one_infinite_element_depends_on_the_order_of_hooks(sim: World) -> None:
+    claims = trial_of(NAIVE, sim).claims
+    batch = Backward(((0, 1), (1, 0)), overflow=(1,))
+    usual = Scenario(2, (Parameter((1,)), Parameter((1,))), (batch, Finish()), loss_scale=LossScale(2.0))
+    assert is_usual(usual, claims)
+    for which in OVERFLOWS[1:]:
+        assert not is_usual(replace(usual, program=(replace(batch, overflows=which), Finish())), claims)
