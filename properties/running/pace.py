@@ -29,7 +29,7 @@ def seconds_of(words: str) -> float:
 
 @dataclass(frozen=True)
 class Wanted:
-    """What a law still wants of a run: a ``share`` of its level, and no more than it lacks to it.
+    """The programs that a law still wants: a ``share`` of its level, and no more than it lacks to it.
 
     ``seen``: the runs on which it was judged already; ``real``: on real processes, where a law wants a tenth of the
     programs; ``seconds``: of one of them.

@@ -24,7 +24,7 @@ NEIGHBOURS = 20  # of a refused program
 
 @dataclass
 class Seldom:
-    """How often each feature was drawn for any law, and of which kinds of refusals the neighbours have been drawn."""
+    """Counts of the features that were drawn for any law, and the kinds of refusals whose neighbours were drawn."""
 
     features: Counter[str] = field(default_factory=Counter)
     refused: set[str] = field(default_factory=set)
