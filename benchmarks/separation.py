@@ -57,7 +57,7 @@ POOL: Mapping[str, Sequence[str]] = {
 }
 TWINS = ("lockstep.impls.twins.starts:StartsAtTheFirstForward",)
 APART = {"known_fault", "source", "killed_by", "claims", "__init__"}  # of what faults of one class may all have
-EXAMPLES = 60
+EXAMPLES = 60  # of each law
 
 
 def found(names: Sequence[str]) -> type:
@@ -150,6 +150,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m lockstep.benchmarks.separation", description=main.__doc__)
     parser.add_argument("--compositions", type=int, default=60)
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--examples", type=int, default=EXAMPLES, help="of each law")
     asked = parser.parse_args()
     planted = separated = invented = doubled = 0
     for names in compositions_of(asked.compositions, asked.seed, alike):

@@ -92,9 +92,10 @@ class CheckResult:
         defects: Sequence[Defect] = (),
         mended: Sequence[Known] = (),
         notes: Sequence[str] = (),
+        complete: bool = True,
     ) -> None:
         self.target, self._ends, self._defects = target, ends, defects
-        self.mended, self._notes = tuple(mended), notes
+        self.mended, self._notes, self._complete = tuple(mended), notes, complete
         self.defects = tuple(map(_defect, defects))
         self.laws = tuple(_result(end) for end in ends)
         self.failures = tuple(failure for end in ends for failure in _failures(end))
@@ -113,7 +114,8 @@ class CheckResult:
         filed = [each for end in self._ends if (each := filed_by(end)) is not None]
         others = [end for end in self._ends if not end.passed and not (filed_by(end) or {}).get("broken_by")]
         told = [*(f"{each.report}\n" for each in self.defects), *(f"{end.longrepr}\n" for end in others)]
-        end = [*summary(filed, [], False, None, folded=True, defects=self._defects), *settled.told(filed, self.mended)]
+        end = summary(filed, False, None, folded=True, defects=self._defects, complete=self._complete)
+        end += settled.told(filed, self.mended)
         return "\n".join([*told, *self._notes, *end])
 
     def __repr__(self) -> str:
@@ -178,9 +180,10 @@ def check(
                 progress.show(number, len(held), f"{each.number} {each.law}")
                 ends.append(_end_of(each, entries))
             filed = [row for end in ends if (row := filed_by(end)) is not None]
+            complete = laws is None and model is None
             mended = settled.mended(filed, entries, laws is None)
             notes = [TOLD] if cuda_stubs else []
-            return CheckResult(session.implementation.name, ends, docket.ledger.defects(), mended, notes)
+            return CheckResult(session.implementation.name, ends, docket.ledger.defects(), mended, notes, complete)
         finally:
             progress.clear()
             session.close()

@@ -9,7 +9,7 @@ import functools
 import shutil
 import sys
 import tempfile
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Generator
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -23,7 +23,6 @@ from lockstep.properties.implementations import KERNELS, Unusable, as_found
 from lockstep.properties.kernels.under_test import Kernels, look_up_kernels
 from lockstep.properties.law import Law
 from lockstep.properties.ranks import cuda_stubs
-from lockstep.properties.reports.causes import tell_once
 from lockstep.properties.reports.matrix import filed_by, for_junit, verdicts
 from lockstep.properties.results.run import Results
 from lockstep.properties.running import page, profiles
@@ -47,7 +46,6 @@ LAWS = Path(__file__).parent / "properties"  # the folder that has a file for ea
 _BENCH = pytest.StashKey[Bench]()
 _RECORD = pytest.StashKey[Record | None]()
 _RESULTS = pytest.StashKey[Results]()
-_CAUSES = pytest.StashKey[Sequence[str]]()
 _LEDGER = pytest.StashKey[Ledger]()  # where the laws are held apart from what is known to be wrong: of a user's code
 _TELLER = pytest.StashKey[Teller]()
 _PLACES = pytest.StashKey[dict[str, int]]()
@@ -299,6 +297,14 @@ def gloo(request: pytest.FixtureRequest) -> World:
     return request.config.stash[_BENCH].world("gloo")
 
 
+def pytest_sessionstart(session: pytest.Session) -> None:
+    """Where pytest is quiet, as in `lockstep check`, the lines of the header are told nevertheless."""
+    config = session.config
+    if config.option.verbose < 0 and config.getoption("--impl") and not hasattr(config, "workerinput"):
+        for line in pytest_report_header(config):
+            _say(config, line)
+
+
 def pytest_report_header(config: pytest.Config) -> list[str]:
     """The implementations, worlds, profile, seed and versions of a run, and the Lockstep that runs."""
     versions = ", ".join(f"{package} {version(package)}" for package in VERSIONS)
@@ -332,7 +338,7 @@ def pytest_testnodedown(node: Any) -> None:
 
 
 def pytest_sessionfinish(session: pytest.Session) -> None:
-    """A worker hands what it left out to the process that prints the summary, which tells each cause once.
+    """A worker hands what it left out to the process that prints the summary.
 
     A known failure that is mended fails the run.
     """
@@ -342,10 +348,9 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
     if hasattr(config, "workeroutput"):
         config.workeroutput["left_out"] = sorted(config.stash[_BENCH].left_out)
     elif terminal := config.pluginmanager.getplugin("terminalreporter"):  # whose summary is still to come
-        config.stash[_CAUSES] = tell_once(terminal.stats.get("failed", []), in_full=config.option.verbose > 0)
         rows = verdicts(report for reports in terminal.stats.values() for report in reports)
-        few = any(map(config.getoption, ("keyword", "--shard", "--model"))) or _was_stopped(session.exitstatus, config)
-        if config.stash[_RESULTS].look_for_mended(rows, complete=not few) and session.exitstatus == pytest.ExitCode.OK:
+        complete = _is_complete(config) and not _was_stopped(session.exitstatus, config)
+        if config.stash[_RESULTS].look_for_mended(rows, complete=complete) and session.exitstatus == pytest.ExitCode.OK:
             session.exitstatus = pytest.ExitCode.TESTS_FAILED
 
 
@@ -373,10 +378,10 @@ def pytest_terminal_summary(
         stopped=stopped,
     )
     defects = config.stash[_LEDGER].defects() if _LEDGER in config.stash else None
-    tell = functools.partial(summary, filed, config.stash[_CAUSES], stopped, of_a_user, defects=defects)
+    tell = functools.partial(summary, filed, stopped, of_a_user, defects=defects, complete=_is_complete(config))
     if lines := tell():
         terminalreporter.section("verdicts")
-        for line in tell(folded=bool(of_a_user) and config.option.verbose <= 0):
+        for line in tell(folded=bool(of_a_user) and not _in_full(config)):
             terminalreporter.write_line(line)
         for line in results.told(filed):
             terminalreporter.write_line(line)
@@ -391,6 +396,16 @@ def pytest_terminal_summary(
             f"No law was held: none with {words!r} in its name is claimed. `lockstep laws` lists the names; without -k "
             "the verdicts name the laws that are not claimed."
         )
+
+
+def _is_complete(config: pytest.Config) -> bool:
+    """True if all laws were asked for."""
+    return not any(map(config.getoption, ("keyword", "--shard", "--model")))
+
+
+def _in_full(config: pytest.Config) -> bool:
+    """True if every law is to be listed."""
+    return bool(config.getoption("--every-law")) or config.option.verbose > 0
 
 
 def _was_stopped(exitstatus: int, config: pytest.Config) -> bool:

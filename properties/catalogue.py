@@ -8,7 +8,7 @@ from importlib.util import find_spec
 from types import ModuleType
 from typing import Any
 
-from lockstep.properties.law import Law, plainness
+from lockstep.properties.law import Law, turn
 
 
 def _modules(package: str, prefix: str = "") -> Iterator[ModuleType]:
@@ -29,8 +29,8 @@ def every_law() -> dict[str, Law]:
 
 @cache
 def plainest_first() -> tuple[Law, ...]:
-    """The laws of data parallelism in the order in which a failure belongs to one of those that it breaks."""
-    return tuple(sorted(every_law().values(), key=plainness))
+    """The laws of data parallelism in the order in which they are held."""
+    return tuple(sorted(every_law().values(), key=turn))
 
 
 @cache

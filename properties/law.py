@@ -89,10 +89,11 @@ OF_CLASSES = "test_steps_of_any_claimed_class_have_the_bits_of_the_plain_optimiz
 NOT_OF_OPTIMIZERS = {"test_optimizer_state_is_the_same_on_every_rank"}
 
 
+MEAN = "test_gradients_equal_the_mean_over_ranks"
 # The plainest laws, in this order. The others follow by their numbers, and in one number as their files have them.
 PLAINEST = (
     "test_every_rank_starts_with_the_parameters_of_rank_0",
-    "test_gradients_equal_the_mean_over_ranks",
+    MEAN,
     "test_every_rank_issues_the_same_collectives",
     "test_replicas_are_bitwise_equal_after_construction_and_after_every_step",
 )
@@ -102,6 +103,12 @@ def plainness(law: Law) -> tuple[int, int]:
     """The key by which laws are sorted, the plainest first: a failure belongs to the first that it breaks."""
     place = PLAINEST.index(law.name) if law.name in PLAINEST else len(PLAINEST)
     return place, int(law.number[1:])
+
+
+def turn(law: Law) -> tuple[int, int]:
+    """The key by which laws are held: the mean first, in which most defects show, then the plainest."""
+    place, number = plainness(law)
+    return (-1 if law.name == MEAN else place), number
 
 
 def concerns(law: Law, claims: Claims) -> bool:

@@ -32,6 +32,8 @@ SENSELESS = {
     ("--hypothesis-seed",): "write --seed in front of `--`",
 }
 
+_QUIET = ("-qq", "-o", "console_output_style=classic")
+
 
 def main(parser: argparse.ArgumentParser, arguments: Sequence[str]) -> None:
     """Hold targets against the laws. Raises SystemExit with the exit code."""
@@ -80,15 +82,25 @@ def _add_to(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("-n", metavar="N", default="auto", help="processes that hold laws (default: one for each core)")
     parser.add_argument("-k", metavar="WORDS", help="laws with these words in their names, or of number P6")
     parser.add_argument("-x", action="store_true", help="stop at the first law that is broken")
-    parser.add_argument("-v", action="count", default=0, help="tell each failure in full, also those of one cause")
+    parser.add_argument("-v", dest="every_law", action="store_true", help="the same as --every-law")
     parser.add_argument("--junitxml", metavar="FILE", help="the verdicts for a CI")
 
 
 def _of_pytest() -> list[str]:
-    """The arguments that make a pytest run independent of the files around it."""
+    """The arguments that make a pytest run independent of the files around it, and silent but for Lockstep."""
     plugins = ("xdist.plugin", "_hypothesis_pytestplugin", "lockstep.pytest_plugin", "no:cacheprovider")
     loaded = [part for plugin in plugins for part in ("-p", plugin)]
-    return ["-c", os.devnull, "--rootdir", str(PACKAGE), "--import-mode=importlib", "--strict-markers", "-rN", *loaded]
+    return [
+        "-c",
+        os.devnull,
+        "--rootdir",
+        str(PACKAGE),
+        "--import-mode=importlib",
+        "--strict-markers",
+        "-rN",
+        *_QUIET,
+        *loaded,
+    ]
 
 
 def _asked(asked: argparse.Namespace) -> list[str]:
@@ -96,7 +108,7 @@ def _asked(asked: argparse.Namespace) -> list[str]:
     told = [part for target in dict.fromkeys(asked.targets) for part in ("--impl", target)]
     told += [part for world in asked.world for part in ("--world", world)]
     flags = {"--in-process": asked.in_process, "--any-order": asked.any_order, "-x": asked.x}
-    flags["--cuda-stubs"] = asked.cuda_stubs
+    flags["--cuda-stubs"], flags["--every-law"] = asked.cuda_stubs, asked.every_law
     told += [flag for flag, wanted in flags.items() if wanted]
     values = {
         "--device": asked.device,
@@ -119,7 +131,7 @@ def _asked(asked: argparse.Namespace) -> list[str]:
     alone = asked.in_process or "torchrun" in asked.world  # one process holds all laws
     # One law at a time for each process, in the order of the laws.
     spread = [] if alone and asked.n == "auto" else ["-n", asked.n, "--maxschedchunk", "1"]
-    return [*told, *["-v"] * asked.v, *spread]
+    return [*told, *spread]
 
 
 def _as_keyword(words: str) -> str:

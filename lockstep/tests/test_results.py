@@ -141,6 +141,14 @@ def test_differences_are_new_mended_changed_or_of_examples() -> None:
     )
     assert differences(run(row("P1")), run(row("P1", verdict=REFUSES)))[1]
     assert not differences(run(row("P1")), run(row("P1", verdict=NOT_CLAIMED)))[1]
+    # Two defects may need the same.
+    (told,) = run(row("P1", failure("A"), failure("A", "hangs"))).targets
+    alike = tuple(dataclasses.replace(each, needs=("clip",)) for each in told.defects)
+    both, one = (
+        dataclasses.replace(run(), targets=(dataclasses.replace(told, defects=some),)) for some in (alike, alike[:1])
+    )
+    assert differences(one, both) == ([NAME, "  new: hangs in P1 gradients equal the mean over ranks"], True)
+    assert differences(both, both) == ([], False)
     # A law that was not held again says nothing of a defect.
     assert (
         "  not met: silently wrong in P1 gradients equal the mean over ranks" in differences(before, run(row("P4")))[0]

@@ -2,6 +2,7 @@
 
 from collections import Counter
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
@@ -27,8 +28,10 @@ class Aside:
         self.undrawn: list[Defect] = []
         for defect in defects:
             if defect.claim and all(cause.only == "" for cause in defect.causes):
-                self.unclaimed = replace(self.unclaimed, **{defect.claim: off(defect.claim, True)})
-                self.undrawn.append(defect)
+                without = off(defect.claim, getattr(claims, defect.claim))
+                with suppress(ValueError):  # others of those declined go with it
+                    self.unclaimed = replace(self.unclaimed, **{defect.claim: without})
+                    self.undrawn.append(defect)
 
     def __call__(self, drawn: Any) -> None:
         """Raises SetAside for what contains a known cause."""

@@ -9,7 +9,6 @@ origin        which contributions are in the first wrong value
 labels        and in what was sent
 picture       what went over the wire
 whereabouts   where in the implementation's code it failed
-causes        failures of one cause, told once
 overview      a run against a user's code at its end, on one screen
 matrix        every law's verdict at the end
 repeats       what comes over and over, told once

@@ -34,7 +34,7 @@ LONGEST = 60  # characters of an implementation's module or file in the name of 
 
 
 def filed_failure(law: Law, trial: Trial, diagnosis: Diagnosis) -> dict[str, Any]:
-    """The data of a failure that a law's test files for `properties.reports.causes`: its verdict, report, and script,
+    """The data of a failure that a law's test files: its verdict, report, and script,
     if it has one; its cause, which is its core or, without one, law and program, or what was raised before the program
     began; whether it is plain, with nothing in its program but the cause; and how long its program is.
 
@@ -115,7 +115,9 @@ def story(law: Law, trial: Trial, diagnosis: Diagnosis) -> list[str]:
     words += _events(diagnosis, scenario)
     words += notes.on_the_program(trial, diagnosis)
     words += ["", "What went over the wire:"]
-    shown = picture(scenario, diagnosis.recorded, scenario.roles)
+    difference = diagnosis.broken.difference
+    broadcast = difference is not None and difference.quantity in ("parameter", "buffer")
+    shown = picture(scenario, diagnosis.recorded, scenario.roles, whole=broadcast)
     words += [f"    {line}" for line in shown or ["nothing that could be recorded"]]
     origin = _origin(diagnosis)
     words += ["", *origin] if origin else []

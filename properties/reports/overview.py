@@ -13,13 +13,15 @@ Filed = Mapping[str, Any]
 FEW = 12  # laws, which are told one by one
 
 
-def overview(filed: Sequence[Filed], defects: Sequence[Filed]) -> list[str]:
-    """Lines to print, a part for each implementation; of what laws and defects have filed, see `properties.verdict`."""
+def overview(filed: Sequence[Filed], defects: Sequence[Filed], complete: bool = True) -> list[str]:
+    """Lines to print, a part for each implementation; of what laws and defects have filed, see `properties.verdict`.
+    ``complete``: every law was held.
+    """
     lines = []
     for name in dict.fromkeys(each["implementation"] for each in filed):
         mine = [each for each in filed if each["implementation"] == name]
         known = [each for each in defects if each["implementation"] == name]
-        lines += [_heading(name, known, mine), *_defects(known)]
+        lines += [_heading(name, known, mine, complete), *_defects(known)]
         if len({each["law"] for each in mine}) <= FEW:
             lines += matrix(mine, folded=True)[1:]
         else:
@@ -27,16 +29,16 @@ def overview(filed: Sequence[Filed], defects: Sequence[Filed]) -> list[str]:
     return lines
 
 
-def named(filed: Sequence[Filed], defects: Sequence[Filed]) -> list[str]:
+def named(filed: Sequence[Filed], defects: Sequence[Filed], complete: bool = True) -> list[str]:
     """The defects alone, in front of a list of all laws."""
     lines = []
     for name in dict.fromkeys(each["implementation"] for each in defects):
         mine, known = ([each for each in some if each["implementation"] == name] for some in (filed, defects))
-        lines += [_heading(name, known, mine), *_defects(known)]
+        lines += [_heading(name, known, mine, complete), *_defects(known)]
     return lines
 
 
-def _heading(name: str, known: Sequence[Filed], filed: Sequence[Filed]) -> str:
+def _heading(name: str, known: Sequence[Filed], filed: Sequence[Filed], complete: bool) -> str:
     if not known:
         ended = {each["verdict"] for each in filed if _is_claimed(each)}
         return f"{name}: no defect was found" if ended <= {HOLDS} else name
@@ -45,7 +47,8 @@ def _heading(name: str, known: Sequence[Filed], filed: Sequence[Filed]) -> str:
         return f"{name} has {count}, and nothing else can be told until that is mended:"
     whole = all(HOLDS in each["verdict"] or "breaks" in each["verdict"] for each in filed if _is_claimed(each))
     them = "them" if len(known) > 1 else "it"
-    return f"{name} has {count}{f'; apart from {them} every law holds that it claims' * whole}:"
+    which = "it claims" if complete else "was held"
+    return f"{name} has {count}{f'; apart from {them} every law holds that {which}' * whole}:"
 
 
 def _defects(known: Iterable[Filed]) -> list[str]:

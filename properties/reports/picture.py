@@ -16,15 +16,18 @@ MOST = 8  # collectives that are shown
 Rows = dict[str, list[str]]  # by title, what stands in each column
 
 
-def picture(scenario: Scenario, outcome: Outcome, roles: Sequence[int] = ()) -> list[str]:
+def picture(scenario: Scenario, outcome: Outcome, roles: Sequence[int] = (), whole: bool = False) -> list[str]:
     """Lines that show every collective that carried gradients, with what went in and came out where that was recorded.
-    ``roles``: by rank, that whose samples it has; empty: its own.
+    ``roles``: by rank, that whose samples it has; empty: its own. ``whole``: shows the broadcasts from rank 0, too, and
+    does not only count them; as it does where ranks do not agree on them.
 
     What ranks get is what they were seen to get. Of a world that does not tell it of any collective, the picture says
     what the numbers that were sent add up to.
     """
-    timelines = [[call for call in report.collectives if call.operation != "broadcast"] for report in outcome]
-    broadcasts = sum(call.operation == "broadcast" for call in outcome[0].collectives)
+    usual = [[call for call in report.collectives if _is_usual(call)] for report in outcome]
+    whole = whole or any(calls != usual[0] for calls in usual)
+    broadcasts = 0 if whole else len(usual[0])
+    timelines = [[call for call in report.collectives if whole or not _is_usual(call)] for report in outcome]
     observed = any(call.got is not None for report in outcome for call in report.collectives)
     called = [labels(scenario, rank) for rank in roles or range(scenario.world_size)]
     met = _met(timelines)
@@ -32,6 +35,10 @@ def picture(scenario: Scenario, outcome: Outcome, roles: Sequence[int] = ()) -> 
     for number, meeting in enumerate(met[:MOST], 1):
         lines += [f"{number}. {meeting.title()}", *_drawn(meeting, called, observed)]
     return lines + ([f"... and {len(met) - MOST} more"] if len(met) > MOST else [])
+
+
+def _is_usual(call: Collective) -> bool:
+    return call.operation == "broadcast" and call.root == 0
 
 
 @dataclass(frozen=True)

@@ -1,6 +1,7 @@
 """Two runs side by side: what is new, mended or changed, and what was judged on more or fewer examples."""
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections import Counter
+from collections.abc import Hashable, Iterable, Iterator, Mapping
 from typing import TypeVar
 
 from lockstep.properties.results.document import Defect, Document, LawEnd, Target, in_order
@@ -55,17 +56,22 @@ def _of_target(old: Target, new: Target) -> tuple[list[str], bool]:
     return lines, worse
 
 
-def _by_what(defects: Iterable[Defect]) -> Mapping[tuple[str, ...], Defect]:
-    return {each.what: each for each in defects}
+def _by_what(defects: Iterable[Defect]) -> Mapping[Hashable, Defect]:
+    """Of several that need the same, such as one in the mean and one in what is sent, the first, the second, ..."""
+    known, found = Counter[tuple[str, ...]](), dict[Hashable, Defect]()
+    for each in defects:
+        known[each.what] += 1
+        found[each.what, known[each.what]] = each
+    return found
 
 
-def _by_law(laws: Iterable[LawEnd]) -> Mapping[tuple[str, ...], LawEnd]:
+def _by_law(laws: Iterable[LawEnd]) -> Mapping[Hashable, LawEnd]:
     return {(each.law, each.world): each for each in sorted(laws, key=lambda each: (in_order(each.law), each.world))}
 
 
 def _pairs(
-    old: Mapping[tuple[str, ...], Thing], new: Mapping[tuple[str, ...], Thing]
-) -> Iterator[tuple[tuple[str, ...], Thing | None, Thing | None]]:
+    old: Mapping[Hashable, Thing], new: Mapping[Hashable, Thing]
+) -> Iterator[tuple[Hashable, Thing | None, Thing | None]]:
     """Pair the entries with one key, side by side."""
     return ((key, old.get(key), new.get(key)) for key in dict.fromkeys((*old, *new)))
 

@@ -70,12 +70,13 @@ class Budget:
             kept = self.record.done(kept_as, portion, name) if self.record else {}
             if kept.get("wanted") == wanted:
                 trial.witnessed.update(kept["witnessed"])
+                self.others.shown.update(kept.get("shown", {}))
                 whole.examples += kept["examples"]
                 progress.examples += kept["examples"]
                 continue
             if portion and self.others.seldom is not None:
                 draws = self.others.seldom.draws(law, trial.claims, whole.refused) or draws
-            before = Counter(trial.witnessed)
+            before, shown = Counter(trial.witnessed), Counter(self.others.shown)
             found = search(
                 progress.law,
                 trial,
@@ -93,6 +94,7 @@ class Budget:
             if self.record and trial.witnessed[ENDED]:
                 witnessed = dict(trial.witnessed - before)
                 what = {"wanted": wanted, "examples": found.examples, "witnessed": witnessed}
+                what["shown"] = dict(self.others.shown - shown)
                 self.record.keep(kept_as, portion, name, what)
         if self.pace is not None and not whole.failures:
             self.pace.spent(real, whole.examples, time.monotonic() - begun)

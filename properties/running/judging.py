@@ -91,15 +91,19 @@ def _core(law: Law, trial: Trial, failure: Failure) -> Minimal | None:
     if smallest is None:
         return None
     simulated = trial if trial.world.name == "sim" or trial.sim is None else replace(trial, world=trial.sim())
-    plain = replace(simulated, witnessed=Counter(), left=Counter())
-    broken = goes_wrong(replace(plain, confirm_on=None, limit=SHRINK_LIMIT), smallest)
+    return _by_itself(law, replace(simulated, witnessed=Counter(), left=Counter()), smallest)
+
+
+def _by_itself(met: Law, trial: Trial, smallest: Scenario) -> Minimal | None:
+    """A minimal program that goes wrong by itself, in the words of the law that it breaks; None: it does not."""
+    broken = goes_wrong(replace(trial, confirm_on=None, limit=SHRINK_LIMIT), smallest)
     if broken is None:
         return None
-    broken_law = broken_by(broken, law, trial)
+    law = broken_by(broken, met, trial)
     try:
-        broken_law.check(plain, smallest)
+        law.check(trial, smallest)
     except LawBroken as again:
-        return Minimal(broken_law, plain, Failure(smallest, again), smallest, Cause(needs(smallest) - PLAINEST))
+        return Minimal(law, trial, Failure(smallest, again), smallest, Cause(needs(smallest) - PLAINEST))
     return None
 
 
@@ -161,10 +165,8 @@ def _other_faces(met: Law, minimal: Minimal) -> list[Minimal]:
             there = cause.within(smaller) or not cause.needs
             return there and manner(goes_wrong(plain, smaller)) == way
 
-        smallest = least(scenario, alike)
-        if (again := goes_wrong(plain, smallest)) is not None:
-            law, needed = broken_by(again, met, trial), Cause(needs(smallest) - PLAINEST)
-            found.append(Minimal(law, trial, Failure(smallest, again), smallest, needed))
+        if (face := _by_itself(met, trial, least(scenario, alike))) is not None:
+            found.append(face)
     return found
 
 

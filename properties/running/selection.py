@@ -8,7 +8,7 @@ import pytest
 
 from lockstep.properties.catalogue import every_law
 from lockstep.properties.implementations import Implementation, Unusable
-from lockstep.properties.law import Law, concerns, plainness, sentence
+from lockstep.properties.law import Law, concerns, sentence, turn
 from lockstep.properties.running.bench import Bench
 from lockstep.properties.running.probing import alternatives
 from lockstep.properties.searching.others import Others
@@ -86,7 +86,7 @@ def plainest_first(bench: Bench, item: pytest.Item) -> tuple[int, tuple[int, int
     if law is None:
         return len(bench.where.worlds), (0, 0), 0
     implementation, world = getattr(item, "callspec").params["trial"]  # noqa: B009
-    return bench.where.worlds.index(world), plainness(law), bench.names.index(implementation.name)
+    return bench.where.worlds.index(world), turn(law), bench.names.index(implementation.name)
 
 
 def part(shard: str | None, items: list[pytest.Item]) -> list[pytest.Item]:

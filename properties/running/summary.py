@@ -13,25 +13,27 @@ from lockstep.properties.running.bench import Bench
 
 def summary(
     filed: Sequence[Mapping[str, Any]],
-    causes: Sequence[str],
     stopped: bool,
     of_a_user: Bench | None,
     folded: bool = False,
     defects: Sequence[Defect] | None = None,
+    complete: bool = True,
 ) -> list[str]:
-    """The lines, of verdicts as they were filed and causes in words; none where no law was held against anything.
+    """The lines, of verdicts as they were filed; none where no law was held against anything.
 
     ``stopped``: before every law had come to its end. ``of_a_user``: the bench, unless it is of what ships.
     ``folded``: laws that are not claimed are counted, and not listed; where ``defects`` were told apart, all laws are.
+    ``complete``: not only some of the laws were asked for.
     """
+    complete = complete and not stopped
     told = None if defects is None else [defect.filed for defect in defects]
     if folded and told is not None:
-        lines = overview(filed, told)
+        lines = overview(filed, told, complete)
     else:
-        lines = [*([] if told is None else named(filed, told)), *matrix(filed, folded)]
+        lines = [*([] if told is None else named(filed, told, complete)), *matrix(filed, folded)]
     if not lines:
         return []
-    lines += ["", totals(filed), *causes, *_scripts(filed)]
+    lines += ["", totals(filed), *_scripts(filed)]
     if stopped:
         lines.append("The run was stopped: laws that are not listed here had not come to their end.")
     if of_a_user is not None:

@@ -67,6 +67,9 @@ def in_a_hook(p):
 
 _COMPARE = '''
 
+wrong = []  # the names of what is not as it must be
+
+
 def compare(what, values, expected):
     """``expected``: numbers; or the least and the most that they may be; None where there is to be nothing."""
     for name, value in values.items():
@@ -77,6 +80,7 @@ def compare(what, values, expected):
             wanted = f"in {wanted[0]} .. {wanted[1]}"
         else:
             right = repr(seen) == repr(wanted)  # tells -0.0 from 0.0
+        wrong.extend([] if right else [name])
         mark = "right" if right else f"WRONG, must be {wanted}"
         print(f"rank {rank}: {what} of {name} is {seen}: {mark}\\n", end="", flush=True)  # a line is one write
 

@@ -26,6 +26,7 @@ SHARE_LOSSES = (
     "        (one + its).backward()",
     "        next(second), next(first)",
 )
+_EXIT = "sys.exit(1 if wrong else 0)"
 
 
 def write_script(
@@ -73,7 +74,13 @@ def script(
         lines += [line.format(pair) for line in (TAKE_TURNS if caller.beside else SHARE_LOSSES)]
     else:
         lines += [own.rstrip(), connect, *(line for part in parts(writer) for line in part)]
-    return "\n".join([*lines, "", "dist.destroy_process_group()", ""])
+    return "\n".join([*lines, *_end(scenario)])
+
+
+def _end(scenario: Scenario) -> list[str]:
+    """The end of a script: its exit code is 1 if a value is wrong. torchrun ends all ranks once one has failed."""
+    group = "process_group" if scenario.outsiders else ""
+    return ["", f"dist.barrier({group})  # until every rank has printed", "dist.destroy_process_group()", _EXIT, ""]
 
 
 def _generator(name: str, own: str, writer: Writer) -> list[str]:

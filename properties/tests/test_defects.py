@@ -105,6 +105,7 @@ def test_the_end_of_a_run_is_told_by_defects_and_families() -> None:
         "  P3  Gradient accumulation    1 holds apart from D1",
         "  Not claimed: 2 laws (-v lists them); of those that a few programs were tried on: 1 crashes.",
     ]
+    assert overview(laws, known, complete=False)[0] == "mine has 1 defect; apart from it every law holds that was held:"
 
 
 @pytest.mark.parametrize("processes", ["0", "2"])

@@ -11,20 +11,22 @@ import pytest
 from hypothesis import settings
 
 from lockstep.oracle.program import Scenario
-from lockstep.properties import test_mean
+from lockstep.properties import test_mean, test_start
 from lockstep.properties.implementations import Unusable, look_up
-from lockstep.properties.law import Law, law_of
+from lockstep.properties.law import Law, law_of, sentence
 from lockstep.properties.running import budget as budgets
 from lockstep.properties.running.budget import Budget
 from lockstep.properties.running.profiles import LONG, examples, run_seed
 from lockstep.properties.running.record import Record
 from lockstep.properties.running.selection import part
 from lockstep.properties.running.sources import sources
+from lockstep.properties.searching.others import Others
 from lockstep.properties.trial import ENDED, Trial
 from lockstep.worlds.contract import World
 from lockstep.worlds.sim.world import SimWorld
 
 MEAN = law_of(test_mean.test_gradients_equal_the_mean_over_ranks)
+START = law_of(test_start.test_every_rank_starts_with_the_parameters_of_rank_0)
 NAIVE = "lockstep.impls.naive:NaiveAccumulation"
 PORTION = 20
 
@@ -84,6 +86,15 @@ def test_what_has_passed_to_its_end_is_not_run_again(naive: Trial, tmp_path: Pat
     for _ in range(2):
         budget(record(tmp_path)).spend(checking(seen), naive)
     assert max(Counter(map(repr, seen)).values()) <= 3  # the smallest ones may come in each of the three portions
+
+
+def test_what_passed_examples_have_shown_of_other_laws_is_kept(naive: Trial, tmp_path: Path) -> None:
+    shown = []
+    for _ in range(2):
+        others = Others([MEAN, START])
+        budget(record(tmp_path), others=others).spend(others.join(MEAN), naive)
+        shown.append(others.shown)
+    assert shown[0] == shown[1] == {sentence(START): 50}
 
 
 RIGHT = """

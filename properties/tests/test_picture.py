@@ -148,3 +148,18 @@ def test_the_picture_of_a_failure_shows_what_the_simulated_world_has_seen(sim: W
     assert [line.split("|")[1].split()[-1] for line in lines if "rank" in line and "|" in line][:3] == ["0", "15", "15"]
     lines = picture_of(sim, "lockstep.impls.faults.asynchrony:ClearsInFlight", program, {})
     assert [line.split("|")[1].split()[-1] for line in lines if "rank" in line and "|" in line][:3] == ["3", "15", "18"]
+
+
+def test_broadcasts_that_may_be_guilty_are_not_only_counted() -> None:
+    alike = [Collective("broadcast", "", "float32", count, 0, "default") for count in (1, 2)]
+    usual = (RankReport(None, None, tuple(alike)),) * 2
+    assert picture(scenario(1), usual) == ["2 broadcasts from rank 0"]
+    assert picture(scenario(1), usual, whole=True) == [f"{n}. {call}" for n, call in enumerate(alike, 1)]
+    apart = (usual[0], RankReport(None, None, (alike[1], alike[0])))
+    assert picture(scenario(1), apart)[:3] == [
+        "1. the ranks disagree",
+        f"   rank 0 calls {alike[0]}",
+        f"   rank 1 calls {alike[1]}",
+    ]
+    other = Collective("broadcast", "", "float32", 1, 1, "default")
+    assert picture(scenario(1), calls_of(other, other)) == [f"1. {other}"]

@@ -1,7 +1,6 @@
-"""What has one cause is told once: the cores of failures, and what is left of their reports."""
+"""The cores of failures: what has one cause has one core."""
 
 from dataclasses import replace
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -24,9 +23,7 @@ from lockstep.properties.diagnosing.diagnosis import diagnose
 from lockstep.properties.implementations import look_up
 from lockstep.properties.judging.judge import values_equal
 from lockstep.properties.law import Law, law_of
-from lockstep.properties.reports.causes import tell_once
 from lockstep.properties.reports.failure import filed_failure
-from lockstep.properties.reports.matrix import PROPERTY
 from lockstep.properties.searching.least import MOST_RUNS, least
 from lockstep.properties.searching.search import Failure, search
 from lockstep.properties.trial import Trial
@@ -197,82 +194,3 @@ def test_a_core_is_not_looked_for_where_smaller_programs_take_the_clock_again_an
     assert found is not None
     assert found.world_size == 4
     assert world.late == MOST_LATE
-
-
-def filed(world: str, number: str, law: str, *failures: tuple[str, str, bool], size: int = 9) -> Any:
-    told = [
-        {
-            "verdict": verdict,
-            "cause": cause,
-            "plain": plain,
-            "size": size,
-            "report": f"Mine breaks {number}: {verdict}\n\n{law} {cause}",
-            "script": f"{number}.py" if world == "sim" else "",
-        }
-        for verdict, cause, plain in failures
-    ]
-    law_told = {"number": number, "law": law, "implementation": "mine", "world": world, "failures": told}
-    text = "\n\n".join(str(each["report"]) for each in told)
-    return SimpleNamespace(user_properties=[(PROPERTY, law_told)], when="call", longrepr=text)
-
-
-def test_of_failures_that_are_not_plain_the_one_of_the_shortest_program_is_told() -> None:
-    long = filed("sim", "P7", "races", ("crashes", "sizes", False), size=90)
-    short = filed("sim", "P15", "binding", ("crashes", "sizes", False), size=40)
-    tell_once([long, short])
-    assert "as told of P15 binding, on sim" in long.longrepr
-    assert short.longrepr.startswith("Mine breaks P15")
-
-
-def test_of_one_cause_the_plainest_failure_is_told_and_the_others_name_it() -> None:
-    other = SimpleNamespace(user_properties=[], when="call", longrepr="not a law's")
-    saved = filed("sim", "P11", "saving", ("silently wrong", "swap", False), ("crashes", "sizes", False))
-    gloo = filed("gloo", "P1", "mean", ("silently wrong", "swap", True))
-    mean = filed("sim", "P1", "mean", ("silently wrong", "swap", True), ("crashes", "sizes", True))
-    steps = filed("sim", "P12", "steps", ("crashes", "sizes", False), ("crashes", "steps", True))
-    tests = [other, saved, gloo, mean, steps]
-    texts = [test.longrepr for test in tests]
-    lines = tell_once(tests)
-    assert [line.strip() for line in lines] == [
-        "7 failures come down to 3 programs (-v tells them all):",
-        "3 x silently wrong, as in P1 mean",
-        "3 x crashes, as in P1 mean",
-        "1 x crashes, as in P12 steps",
-    ]
-    assert tests == [other, mean, steps, saved, gloo]  # first those that tell something
-    assert [other.longrepr, mean.longrepr] == [texts[0], texts[3]]
-    assert saved.longrepr == "Mine breaks P11: silently wrong and crashes, as told of P1 mean, on sim. See it: P11.py"
-    assert gloo.longrepr == "Mine breaks P1: silently wrong, as told of P1 mean, on sim."
-    assert steps.longrepr == (
-        "Mine breaks P12: crashes\n\nsteps steps\n\n"
-        "Mine breaks P12: crashes, as told of P1 mean, on sim. See it: P12.py"
-    )
-
-
-def test_a_test_does_not_name_itself_and_names_others_once() -> None:
-    twice = filed("sim", "P7", "any time", ("silently wrong", "swap", False), ("silently wrong", "swap", False))
-    alone = [twice]
-    assert tell_once(alone)[0] == "2 failures come down to 1 program (-v tells them all):"
-    assert twice.longrepr == "\n\n".join(each["report"] for each in twice.user_properties[0][1]["failures"])
-    tell_once([twice, filed("sim", "P1", "mean", ("silently wrong", "swap", True))])
-    assert twice.longrepr == "Mine breaks P7: silently wrong, as told of P1 mean, on sim. See it: P7.py"
-
-
-def test_of_several_implementations_each_has_its_own_causes() -> None:
-    tests = [filed("sim", law, "a law", ("crashes", "a", True)) for law in ("P1", "P2", "P1")]
-    tests[2].user_properties[0][1]["implementation"] = "theirs"
-    assert tell_once(tests) == [
-        "3 failures come down to 2 programs (-v tells them all):",
-        "     2 x crashes, as in P1 a law of mine",
-        "     1 x crashes, as in P1 a law of theirs",
-    ]
-
-
-def test_failures_of_different_causes_or_in_full_stay_as_they_are() -> None:
-    tests = [filed("sim", "P1", "mean", ("crashes", "a", True)), filed("sim", "P2", "scale", ("crashes", "b", True))]
-    texts = [test.longrepr for test in tests]
-    assert tell_once(tests) == []
-    tests.append(filed("sim", "P3", "accumulation", ("crashes", "a", False)))
-    texts.append(tests[-1].longrepr)
-    assert len(tell_once(tests, in_full=True)) == 3
-    assert [test.longrepr for test in tests] == texts
