@@ -3,7 +3,7 @@
 import subprocess
 import sys
 
-from lockstep.benchmarks.separation import POOL, compositions_of, touched
+from lockstep.benchmarks.separation import POOL, compositions_of, is_twin, touched
 
 TWO = """
 from lockstep.benchmarks.separation import checked
@@ -22,8 +22,10 @@ def test_two_faults_that_touch_different_things_are_two_defects() -> None:
 def test_compositions_are_of_faults_that_write_different_things_anew() -> None:
     drawn = list(compositions_of(60, 0, lambda one, other: False))
     assert len({frozenset(names) for names in drawn}) == 60
-    assert {len(names) for names in drawn} == {2, 3, 4}
+    faults = [[name for name in names if not is_twin(name)] for names in drawn]
+    assert {len(names) for names in faults} == {2, 3, 4}
+    assert {is_twin(name) for names in drawn for name in names} == {True, False}
     assert drawn == list(compositions_of(60, 0, lambda one, other: False))
-    for names in drawn:
+    for names, planted in zip(drawn, faults, strict=True):
         assert sum(len(touched(name)) for name in names) == len(set().union(*map(touched, names)))
-        assert any(set(names) <= set(pool) for pool in POOL.values())
+        assert any(set(planted) <= set(pool) for pool in POOL.values())
