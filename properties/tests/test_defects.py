@@ -134,8 +134,8 @@ FEW = "from hypothesis import settings\n\nsettings.register_profile('few', max_e
 def test_a_seed_has_its_defects_whatever_the_number_of_processes(tmp_path: Path) -> None:
     (tmp_path / "two.py").write_text(TWO)
     (tmp_path / "few.py").write_text(FEW)
-    asked = (str(ROOT / "properties" / "test_start.py"), "--impl", "two.py:Mine", "--hypothesis-seed", "1")
-    asked += ("-p", "few", "--hypothesis-profile", "few", "--maxschedchunk", "1", "--json", "run.json")
+    asked = [str(ROOT / "properties" / "test_start.py"), "--impl", "two.py:Mine", "--hypothesis-seed", "1"]
+    asked += ["-p", "few", "--hypothesis-profile", "few", "--maxschedchunk", "1", "--json", "run.json"]
     found = []
     for processes in ("0", "2"):
         _, output = run_pytest(tmp_path, *asked, "-n", processes)
