@@ -59,6 +59,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     group = parser.getgroup("lockstep", "Lockstep: the laws of data-parallel training")
     group.addoption("--impl", **IMPLEMENTATION)
     add_options(group.addoption)
+    group.addoption("--every-law", action="store_true", help="list each law at the end, as -v does")
 
 
 @pytest.hookimpl(tryfirst=True)

@@ -82,7 +82,9 @@ def _add_to(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("-n", metavar="N", default="auto", help="processes that hold laws (default: one for each core)")
     parser.add_argument("-k", metavar="WORDS", help="laws with these words in their names, or of number P6")
     parser.add_argument("-x", action="store_true", help="stop at the first law that is broken")
-    parser.add_argument("-v", dest="every_law", action="store_true", help="the same as --every-law")
+    parser.add_argument(
+        "-v", dest="every_law", action="store_true", help="list each law at the end, also those not claimed"
+    )
     parser.add_argument("--junitxml", metavar="FILE", help="the verdicts for a CI")
 
 

@@ -52,7 +52,6 @@ OPTIONS: Mapping[str, Mapping[str, Any]] = {
     "--report": {"metavar": "FOLDER", "help": "for the scripts of failures (default: lockstep-report)"},
     "--html": {"metavar": "FILE", "help": "write verdicts and defects as a page, with pictures"},
     "--json": {"metavar": "FILE", "help": "write the results as data; `lockstep diff` reads it"},
-    "--every-law": {"action": "store_true", "help": "list each law at the end, also those that are not claimed"},
     "--known": {"metavar": "FILE", "help": "known failures: new ones fail the run, and mended ones"},
     "--write-known": {"metavar": "FILE", "help": "write such a file, of what fails"},
 }
