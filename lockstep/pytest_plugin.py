@@ -299,7 +299,7 @@ def gloo(request: pytest.FixtureRequest) -> World:
 
 
 def pytest_sessionstart(session: pytest.Session) -> None:
-    """Where pytest is quiet, as in `lockstep check`, the lines of the header are told nevertheless."""
+    """Tell the lines of the header where pytest is quiet, as in `lockstep check`."""
     config = session.config
     if config.option.verbose < 0 and config.getoption("--impl") and not hasattr(config, "workerinput"):
         for line in pytest_report_header(config):
