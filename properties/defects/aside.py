@@ -27,6 +27,10 @@ class Aside:
         self.unclaimed = claims
         self.undrawn: list[Defect] = []
         for defect in defects:
+            if dtype := defect.causes[0].rounds_to:
+                with suppress(ValueError):
+                    self.unclaimed = replace(self.unclaimed, wire_dtype=dtype)  # what is drawn then fits it
+                    self.undrawn.append(defect)
             if defect.claim and all(cause.only == "" for cause in defect.causes):
                 without = off(defect.claim, getattr(claims, defect.claim))
                 with suppress(ValueError):  # others of those declined go with it
@@ -57,5 +61,8 @@ class Aside:
             return
         drawn = sample(self.law.draws(claims), SAMPLE)
         for defect in self.undrawn:
+            if defect.causes[0].rounds_to:  # each was drawn with other numbers than it would have had
+                self.left_out[defect.id] += examples
+                continue
             there = sum(defect.within(each, self.law.number) for each in drawn)
             self.left_out[defect.id] += round(examples * there / max(1, len(drawn) - there))

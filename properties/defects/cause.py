@@ -11,6 +11,8 @@ from lockstep.properties.defects.needs import is_counted, is_named, needs
 from lockstep.properties.strategies.features import FEATURES
 from lockstep.properties.strategies.within import beyond
 
+MORE_DIGITS = "numbers with more digits than "  # and a dtype: a need of values, and not of programs
+
 
 @dataclass(frozen=True)
 class Cause:
@@ -26,6 +28,11 @@ class Cause:
         return bool(self.needs) and self.only in ("", family) and self.needs <= needs(drawn)
 
     @property
+    def rounds_to(self) -> str:
+        """The dtype that has too few digits, if that is the cause; else empty."""
+        return next((need.removeprefix(MORE_DIGITS) for need in self.needs if need.startswith(MORE_DIGITS)), "")
+
+    @property
     def telling(self) -> frozenset[str]:
         """The needs to tell: its features; without any, the fields that are not as usual, and numbers last."""
         for told in (is_named, lambda need: not is_counted(need), lambda need: True):
@@ -36,6 +43,11 @@ class Cause:
     def words(self) -> str:
         """It, for people."""
         return ", ".join(sorted(self.telling)) or "the plainest program"
+
+
+def of_rounding(dtype: str) -> Cause:
+    """The cause that a dtype has too few digits."""
+    return Cause(frozenset({f"{MORE_DIGITS}{dtype}"}))
 
 
 def off(name: str, value: Any) -> Any:

@@ -4,10 +4,9 @@ from dataclasses import replace
 
 from lockstep.oracle.events import Clip, Finish, Step
 from lockstep.oracle.program import Scenario
-from lockstep.oracle.setup import WIRES
 from lockstep.properties.claims import EQUAL_FROM, Claims
 from lockstep.properties.diagnosing.diagnosis import Diagnosis
-from lockstep.properties.judging.traffic import reductions
+from lockstep.properties.diagnosing.rounding import narrow_wire
 from lockstep.properties.law import Law, concerns
 from lockstep.properties.models.scenario import ModelScenario
 from lockstep.properties.reports.paragraphs import entry
@@ -61,13 +60,10 @@ def _equal_later(diagnosis: Diagnosis) -> list[str]:
 
 def _compressed(trial: Trial, broken: LawBroken) -> list[str]:
     """The note that gradients travel in 16 bits though no parameter has 16 bits, if that is not claimed."""
-    claims, own = trial.claims, {parameter.dtype for parameter in broken.scenario.parameters}
-    told = {call.dtype for report in broken.outcome for call in reductions(report.collectives)}
-    narrow = [dtype for dtype in WIRES if dtype in told - own]
-    if not narrow or claims.wire_dtype or claims.reduce_dtype or claims.gradient_dtype:
+    if not (dtype := narrow_wire(trial, broken)):
         return []
-    words = f"gradients travel in {narrow[0]}, which rounds those that need more digits. Code that is meant to compress"
-    return ["", *entry("Note", f'{words} them claims {{"wire_dtype": "{narrow[0]}"}}; what is drawn then fits it.')]
+    words = f"gradients travel in {dtype}, which rounds those that need more digits. Code that is meant to compress"
+    return ["", *entry("Note", f'{words} them claims {{"wire_dtype": "{dtype}"}}; what is drawn then fits it.')]
 
 
 def on_claims(

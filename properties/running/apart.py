@@ -107,8 +107,8 @@ def hold_apart(law: Law, trial: Trial, budget: Budget, docket: Docket, searched:
             docket.tell(defect)
         if defect.id not in {each.id for each in ending.broken_by}:
             ending.broken_by.append(defect)
-        elif not any(cause.needs for cause in defect.causes):
-            break
+        elif defect in known or not any(cause.needs for cause in defect.causes):
+            break  # nothing more is set aside than before
         if not all(cause.needs for cause in defect.causes):
             break  # it shows in whatever this law draws
     if stopped and not ending.broken_by:

@@ -13,13 +13,14 @@ from lockstep.oracle.events import Backward, Finish
 from lockstep.oracle.model import Parameter
 from lockstep.oracle.program import Scenario
 from lockstep.properties.defects.by_itself import broken_by
-from lockstep.properties.defects.cause import Cause, exact_claim
+from lockstep.properties.defects.cause import Cause, exact_claim, of_rounding
 from lockstep.properties.defects.defect import Defect, the_same
 from lockstep.properties.defects.ledger import Ledger
 from lockstep.properties.defects.needs import needs
 from lockstep.properties.diagnosing.confirming import confirm
 from lockstep.properties.diagnosing.core import core, goes_wrong, manner
 from lockstep.properties.diagnosing.diagnosis import diagnose
+from lockstep.properties.diagnosing.rounding import rounded_to
 from lockstep.properties.law import Law, sentence
 from lockstep.properties.reports.failure import FOLDER, also_broken, filed_failure, report_name
 from lockstep.properties.running.budget import Budget
@@ -62,6 +63,8 @@ def judged(
         failed, runs = confirmed.seen
         how = repr(manner(confirmed.broken)) if failed == runs else CHANCE
         cause = Cause(frozenset.intersection(*(face.cause.needs for face in faces)), minimal.cause.only)
+        if dtype := rounded_to(trial, confirmed.broken):
+            cause = of_rounding(dtype)
         if (again := the_same(ledger.defects(trial.implementation.name), cause, how)) is not None:
             ledger.file(again)
             return again
@@ -132,7 +135,7 @@ def _filed(ledger: Ledger, met: Law, faces: list[Minimal], cause: Cause, how: st
         f"{met.number} {sentence(met)}",
         trial.world.name,
         how,
-        exact_claim(trial.claims, cause, first.core) if first.core is not None else "",
+        exact_claim(trial.claims, cause, first.core) if first.core is not None and not cause.rounds_to else "",
         _written(file, "\n\n".join(face["report"] for face in told)),
         tuple(told),
     )

@@ -7,19 +7,23 @@ from typing import Any
 
 import pytest
 
-from lockstep.oracle.events import Backward, Clip, Finish, Raise, Step
+from lockstep.oracle.events import Backward, Clip, Finish, Freeze, Raise, Step
 from lockstep.oracle.model import Parameter
 from lockstep.oracle.program import Scenario
+from lockstep.properties import test_mean
 from lockstep.properties.claims import Claims
-from lockstep.properties.defects.cause import Cause, exact_claim
+from lockstep.properties.defects.aside import Aside
+from lockstep.properties.defects.cause import Cause, exact_claim, of_rounding
 from lockstep.properties.defects.defect import Defect, the_same
 from lockstep.properties.defects.ledger import Ledger
 from lockstep.properties.defects.needs import needs
+from lockstep.properties.law import law_of
 from lockstep.properties.reports.overview import overview
 from lockstep.properties.results import document
 from lockstep.properties.running.judging import PLAINEST
 from lockstep.properties.tests.test_bad_input import ROOT, run_pytest
 
+MEAN = law_of(test_mean.test_gradients_equal_the_mean_over_ranks)
 ONE = Parameter((1,))
 PLAIN = Scenario(2, (ONE,), (Backward(((0,), (0,))), Finish()))
 SWAPPED = Scenario(2, (ONE, ONE), (Backward(((0, 1), (1, 0))), Finish()))
@@ -75,6 +79,31 @@ def test_programs_with_one_cause_are_one_defect_and_two_causes_are_two() -> None
     assert the_same(known, Cause(frozenset({"raise"})), "wrong") is None
     assert the_same(known, Cause(frozenset({"clip"}), "P18"), "wrong") is None
     assert the_same(known, Cause(frozenset({"clip", "raise"})), "in another way") is None
+
+
+def test_of_a_defect_in_a_claim_whatever_its_values_are_programs_without_it_are_drawn() -> None:
+    known = defect(1, Cause(frozenset({"buffers"})), claim="buffers")
+    assert Aside([known], MEAN, Claims(buffers="each")).unclaimed == Claims()
+
+
+def test_rounding_is_one_cause_and_numbers_that_fit_are_drawn_on() -> None:
+    known = defect(1, of_rounding("bfloat16"))
+    assert known.words() == "numbers with more digits than bfloat16"
+    assert the_same([known], of_rounding("bfloat16"), "in another way") == known
+    aside = Aside([known], MEAN, Claims())
+    assert aside.unclaimed == Claims(wire_dtype="bfloat16")
+    aside(PLAIN)
+    aside.count_undrawn(Claims(), 7)
+    assert aside.left_out == {"D1": 7}
+
+
+def test_what_is_trained_again_was_frozen_before_however_it_was() -> None:
+    again = Freeze((0,), frozen=False)
+    for scenario in (
+        Scenario(2, (Parameter((1,), trainable=False),), (again, *PLAIN.program)),
+        Scenario(2, (ONE,), (Freeze((0,)), again, *PLAIN.program)),
+    ):
+        assert Cause(needs(scenario) - PLAINEST).words() == "parameters that are trained again"
 
 
 def test_all_processes_of_a_run_know_of_a_defect_and_in_one_order(tmp_path: Path) -> None:
