@@ -19,7 +19,6 @@ from lockstep.properties.defects.ledger import Ledger
 from lockstep.properties.defects.needs import needs
 from lockstep.properties.law import law_of
 from lockstep.properties.reports.overview import overview
-from lockstep.properties.results import document
 from lockstep.properties.running.judging import PLAINEST
 from lockstep.properties.tests.test_bad_input import ROOT, run_pytest
 
@@ -144,27 +143,3 @@ def test_where_the_plainest_program_fails_nothing_else_is_told(tmp_path: Path, p
     assert output.count("What went over the wire:") == 1
     assert "\nD1, after" in output
     assert re.search(r"P2 +gradients scale with the loss +cannot be told: D1 breaks the plainest program", output)
-
-
-TWO = """
-from lockstep.impls.faults.accumulation import NoSyncIsNotExceptionSafe
-from lockstep.impls.faults.start import FrozenNotBroadcast
-
-class Mine(NoSyncIsNotExceptionSafe, FrozenNotBroadcast):
-    pass
-"""
-FEW = "from hypothesis import settings\n\nsettings.register_profile('few', max_examples=12, database=None)\n"
-
-
-def test_a_seed_has_its_defects_whatever_the_number_of_processes(tmp_path: Path) -> None:
-    (tmp_path / "two.py").write_text(TWO)
-    (tmp_path / "few.py").write_text(FEW)
-    asked = [str(ROOT / "properties" / "test_start.py"), "--impl", "two.py:Mine", "--hypothesis-seed", "1"]
-    asked += ["-p", "few", "--hypothesis-profile", "few", "--maxschedchunk", "1", "--json", "run.json"]
-    found = []
-    for processes in ("0", "2"):
-        _, output = run_pytest(tmp_path, *asked, "-n", processes)
-        (target,) = document.read(tmp_path / "run.json").targets
-        found.append([(each.id, each.cause, each.verdict, each.scenario) for each in target.defects])
-        assert {cause for _, cause, *_ in found[-1]} == {"raise", "frozen parameters"}, output
-    assert found[0] == found[1]
