@@ -11,7 +11,8 @@ class Shape:
 
     ``zeroes_otherwise``: gradients may have to be zeroed by a method that nobody here calls. ``finishes``: a method
     ends the synchronization. ``whole``: it declares no ZeRO stage that shards anything. ``shards``: on two ranks, each
-    has a piece of a plain layer's parameters. ``is_optimizer``: it takes parameters and the class of an optimizer, and
+    has a piece of a plain layer's parameters, and, ``plain_layers``, the whole of those of any other module.
+    ``is_optimizer``: it takes parameters and the class of an optimizer, and
     ``averages_in_step``, ``takes_closures``, ``adds_groups``, ``schedules`` (for torch's schedulers) and ``saved_by``
     say what was seen of that; ``of_one_kind``: it takes no class, but has a rule of its own. ``spares_ranks``: it
     declares how many parameters there are for each rank. ``is_sampler``: it deals samples, and ``takes_batch``,
@@ -30,6 +31,7 @@ class Shape:
     finishes: bool | None = True
     whole: bool = True
     shards: bool = False
+    plain_layers: bool = False
     is_optimizer: bool = False
     averages_in_step: bool = False
     takes_closures: bool = False

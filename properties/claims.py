@@ -24,6 +24,7 @@ BACKWARDS = ("in no_sync", "anywhere")
 # A module runs in at most one segment that is recomputed; or in any number of them, and then the hook of a parameter
 # fires once for each, and only the last makes its gradient final.
 REENTRANT = ("each once", "any")
+SHARDS_PARAMETERS = 3  # the ZeRO stage
 # What is laid end to end and cut into equal slices.
 SLICES = ("buckets", "units")
 # By stage, where there are several ways: gradients come by one or the other; parameters are gathered for forward and
@@ -112,6 +113,12 @@ def _late_shards(claims: "Claims") -> str:
     return f"equal_from {on_one_line(claims.equal_from)} goes with no stage, not with {claims.stage}"
 
 
+def _layers_of_nothing(claims: "Claims") -> str:
+    if not claims.plain_layers or claims.stage == SHARDS_PARAMETERS:
+        return ""
+    return f"plain_layers goes with stage 3, not with {claims.stage}"
+
+
 def _slices_of_nothing(claims: "Claims") -> str:
     if claims.sharded_by is None or (claims.exact_memory and claims.stage):
         return ""
@@ -169,7 +176,11 @@ class Claims:
     """
 
     # What a micro-batch may be.
-    hook_order: bool = claim(True, "Autograd's hooks may fire in any order, and in another order on each rank.")
+    hook_order: bool = claim(
+        True,
+        "Autograd's hooks may fire in any order, and in another order on each rank.",
+        inferred=lambda shape: not shape.plain_layers,
+    )
     several_forwards: bool = claim(
         False, "One backward may follow several forwards: it starts from the sum of their losses.", probed=True
     )
@@ -263,7 +274,9 @@ class Claims:
         probed=True,
     )
     module_hooks: bool = claim(
-        True, "The caller's hooks on modules run. A hook before a forward sees the module's whole parameters."
+        True,
+        "The caller's hooks on modules run. A hook before a forward sees the module's whole parameters.",
+        inferred=lambda shape: not shape.plain_layers,
     )
     final_in_hooks: bool = claim(
         False,
@@ -414,6 +427,12 @@ class Claims:
         choices=(None, 0, 1, 2, 3),
         inferred=lambda shape: 3 if shape.shards else 1 if shape.is_optimizer else None,
         excluded=_no_stage,
+    )
+    plain_layers: bool = claim(
+        False,
+        "It shards only layers that it knows, so the drawn models are made of `Linear`, `Embedding` and `LayerNorm`.",
+        inferred=lambda shape: shape.plain_layers,
+        excluded=_layers_of_nothing,
     )
     exact_memory: bool = claim(False, "Between events each rank holds only what its stage needs, and no other buffer.")
     sharded_by: str | None = claim(
@@ -614,7 +633,9 @@ class Claims:
     @property
     def changes_ranks(self) -> bool:
         """True if a saved state may be loaded on another number of ranks: it is no rank's own."""
-        return self.most_ranks > 1 and (not self.is_optimizer or self.saved_by == SAVED_BY[-1])
+        return (
+            self.most_ranks > 1 and not self.plain_layers and (not self.is_optimizer or self.saved_by == SAVED_BY[-1])
+        )
 
     @property
     def several_backwards(self) -> bool:

@@ -9,7 +9,7 @@ from lockstep.properties.claims import EQUAL_FROM, SAVED_BY
 from lockstep.properties.part import WHOLE, Part
 
 # Those that follow from what is claimed, whatever the law.
-OF_CLAIMS = ("equal_from", "asks_for_masters", "averages_in_step", "zeros", "saved_by")
+OF_CLAIMS = ("equal_from", "asks_for_masters", "averages_in_step", "zeros", "saved_by", "pieces", "in_layers")
 
 
 @dataclass(frozen=True)
@@ -27,6 +27,8 @@ class Conditions:
     averages_in_step: bool = False  # a sharded optimizer is claimed to average gradients itself
     zeros: bool = False  # gradients that no rank has are zeros when it steps
     saved_by: str | None = SAVED_BY[0]  # who is claimed to save its state
+    pieces: bool = False  # ranks may hold parameters in pieces, which nobody but us may put together
+    in_layers: bool = False  # plain layers hold the parameters that they can
     closures: bool = False  # its steps find gradients only once they have called a closure
     added: int = -1  # the Step right before which the last group is added to it; below zero: it is made with all
     scheduled: bool = False  # a scheduler of torch's sets learning rates

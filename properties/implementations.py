@@ -6,7 +6,7 @@ from dataclasses import dataclass, fields
 from typing import Any
 
 from lockstep.properties.claim import Shape, on_one_line
-from lockstep.properties.claims import Claims, read_claims
+from lockstep.properties.claims import SHARDS_PARAMETERS, Claims, read_claims
 from lockstep.properties.ranks.names import Call
 from lockstep.worlds.contract import Job, World
 
@@ -111,6 +111,8 @@ def as_found(implementation: Implementation) -> str:
     found += [f"{call} is not called" for call in implementation.perhaps]
     if implementation.shape is not None and implementation.shape.shards:
         found += ["parameters of plain layers are in pieces, as of ZeRO's stage 3"]
+    if implementation.claims.plain_layers:
+        found += ["it shards only layers that it knows, so models are made of them"]
     found += ["its forward takes one argument, so a model's inputs come in one tuple"] * implementation.takes_one
     found += [f"{implementation.cap} takes the bucket cap"] * (implementation.cap is not None)
     found += [f"{implementation.group} takes the ranks to train on"] * (implementation.group is not None)
@@ -164,9 +166,10 @@ def look_up(names: Sequence[str], world: World, claims: Mapping[str, Any] | None
                 message += f"; its output ends with {on_one_line(printed[-1])}"
             raise Unusable(f"{name}: importing it failed: {message}")
         told = report.result if claims is None else {**report.result, "claims": claims}
-        if told["may_shard"] and "stage" not in _declared(told["claims"]):
+        if told["may_shard"] and _may_be_stage_3(_declared(told["claims"])):
             reports = world.run(Job("lockstep.properties.ranks.description:shards", json.dumps(name), 2))
-            told = {**told, "shards": any(each.result is not None and each.result["shards"] for each in reports)}
+            results = [each.result for each in reports if each.result is not None]
+            told |= {what: any(each[what] for each in results) for what in ("shards", "plain_layers")}
         if told["optimizer"]:
             told = {**told, "optimizer": {**told["optimizer"], "averages_in_step": _averages_in_step(name, world)}}
         try:
@@ -189,6 +192,11 @@ def _averages_in_step(name: str, world: World) -> bool:
         return False
     outcome = world.run(Job("lockstep.properties.ranks.optimizers:probe_step", json.dumps(name), 2))
     return any(report.result is not None and report.result["mixed"] for report in outcome)
+
+
+def _may_be_stage_3(declared: Mapping[str, Any]) -> bool:
+    """True if it is open if an implementation shards parameters, or those of which models."""
+    return "stage" not in declared or (declared["stage"] == SHARDS_PARAMETERS and "plain_layers" not in declared)
 
 
 def _declared(claims: Any) -> Mapping[str, Any]:
@@ -218,7 +226,7 @@ def described(name: str, told: Mapping[str, Any]) -> Implementation:
     shape = {name: told[name] for name in ("has_no_sync", "has_join", "makes_optimizer", "zeroes_otherwise")}
     takes: dict[str, Any] = {"takes_cap": told["cap"] is not None, "takes_group": told["group"] is not None}
     takes |= {name: told[name] for name in ("takes_replicas", "takes_keywords", "like_its_model")}
-    takes["shards"] = told.get("shards", False)
+    takes |= {name: told.get(name, False) for name in ("shards", "plain_layers")}
     takes |= {"is_optimizer": bool(told["optimizer"]), **told["optimizer"], **told["sampler"]}
     finishes = None if told["made"] else told["finish"] is not None
     seen = Shape(**shape, **takes, finishes=finishes)

@@ -12,7 +12,7 @@ from hypothesis.errors import UnsatisfiedAssumption
 from lockstep.oracle.expectation import Expectation
 from lockstep.oracle.lattice import Inexact
 from lockstep.oracle.program import Scenario
-from lockstep.properties.claims import MASTERS, Claims
+from lockstep.properties.claims import MASTERS, SHARDS_PARAMETERS, Claims
 from lockstep.properties.companion import companion, partner
 from lockstep.properties.conditions import Conditions
 from lockstep.properties.difference import Difference
@@ -199,6 +199,8 @@ class Trial:
         if self.claims.is_optimizer:
             conditions |= {"averages_in_step": self.claims.averages_in_step, "saved_by": self.claims.saved_by}
             conditions |= {"zeros": self.claims.unused == "zero"}
+        if self.claims.stage == SHARDS_PARAMETERS:
+            conditions |= {"pieces": True, "in_layers": self.claims.plain_layers}
         of_the_world = {"asynchrony": asynchrony, "order": order, "timeline": timeline}
         choices = {name: value for name, value in of_the_world.items() if value}
         choices |= Conditions.of(conditions).unusual()

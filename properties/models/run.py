@@ -3,14 +3,13 @@
 import json
 from typing import Any
 
-from lockstep.properties.claims import EQUAL_FROM
+from lockstep.properties.claims import EQUAL_FROM, SHARDS_PARAMETERS
 from lockstep.properties.errors import judge_errors
 from lockstep.properties.models import judge
 from lockstep.properties.models.scenario import ModelScenario
 from lockstep.properties.trial import Run, Trial
 from lockstep.worlds.contract import Job
 
-SHARDS_PARAMETERS = 3  # the ZeRO stage
 FUNCTION = "lockstep.properties.models.rank:train"  # by name: torch is imported where the ranks are
 
 

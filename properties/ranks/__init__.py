@@ -11,6 +11,7 @@ training     the caller's side: the optimizer, masters, the loss scale
 optimizers   meets sharded optimizers, made of parameters and a class
 stepping     what the caller does with one beside steps
 probes       the probe models in torch
+layers       plain layers that hold a probe's parameters
 adapter      meets an implementation where it stands
 names        of what a loop calls, in the order in which they are looked for
 lookup       finds it by its name

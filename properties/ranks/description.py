@@ -6,6 +6,9 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
+import torch
+from torch import nn
+
 from lockstep.oracle.events import Backward, Finish
 from lockstep.oracle.model import Parameter
 from lockstep.oracle.program import Scenario
@@ -77,20 +80,35 @@ def _may_shard(target: Any) -> bool:
     return bool(_LIKE_SHARDS.search(target.__name__) or offered(target, "full_parameters"))
 
 
-def shards(payload: str, rank: int, world_size: int) -> Mapping[str, Any]:
-    """True if the named class leaves a rank of several less than the whole of a model of plain layers; ``payload``: its
-    name. False where it cannot be constructed: of that others tell.
-    """
-    from torch import nn
+class _Other(nn.Module):
+    """A module of no kind that torch has."""
 
+    def __init__(self) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.zeros(6, 4))
+
+
+def shards(payload: str, rank: int, world_size: int) -> Mapping[str, Any]:
+    """``shards``: true if the named class leaves a rank of several less than the whole of a model of plain layers;
+    ``plain_layers``: it does so, and leaves other modules whole. ``payload``: its name. False where it cannot be
+    constructed: of that others tell.
+    """
     name = json.loads(payload)
-    model = nn.Sequential(nn.Embedding(6, 4), nn.LayerNorm(4), nn.Linear(4, 6))
-    whole = sum(parameter.numel() for parameter in model.parameters())
+    model = nn.Sequential(nn.Embedding(6, 4), nn.LayerNorm(4), nn.Linear(4, 6), _Other())
+    *layers, other = model
+    whole = [_elements(*layers), _elements(other)]
     try:
         construct(name, model, Scenario(world_size, (Parameter((1,)),), (Backward(((0,),) * world_size), Finish())))
     except Exception:
-        return {"shards": False}
-    return {"shards": sum(parameter.numel() for parameter in model.parameters()) < whole}
+        return {"shards": False, "plain_layers": False}
+    *layers, other = model
+    cut = _elements(*layers) < whole[0]
+    return {"shards": cut, "plain_layers": cut and _elements(other) == whole[1]}
+
+
+def _elements(*modules: nn.Module) -> int:
+    """The number of elements of their parameters on this rank."""
+    return sum(parameter.numel() for module in modules for parameter in module.parameters())
 
 
 def _like_a_finish(implementation: Any) -> tuple[str, ...]:
@@ -105,8 +123,6 @@ def _like_its_model(implementation: Any) -> bool:
     """True if a class is one of modules, and saves and loads both as they do, or both in its own way: some save what is
     for the model alone to load.
     """
-    from torch import nn
-
     if not (inspect.isclass(implementation) and issubclass(implementation, nn.Module)):
         return False
     own = [getattr(implementation, name) is not getattr(nn.Module, name) for name in ("state_dict", "load_state_dict")]
@@ -115,8 +131,6 @@ def _like_its_model(implementation: Any) -> bool:
 
 def _zeroes_gradients(kind: type) -> bool:
     """True if a class has a `zero_grad` that is not every module's, and takes what it is given."""
-    from torch import nn
-
     method = getattr(kind, "zero_grad", nn.Module.zero_grad)
     try:
         inspect.signature(method).bind(None, set_to_none=True)
@@ -127,8 +141,6 @@ def _zeroes_gradients(kind: type) -> bool:
 
 def _zeroes_otherwise(implementation: Any) -> bool:
     """True if a class has no such `zero_grad`, but a public method that by its name may be there for the same."""
-    from torch import nn
-
     if not inspect.isclass(implementation) or _zeroes_gradients(implementation):
         return False
     methods = inspect.getmembers(implementation, inspect.isfunction)

@@ -1,18 +1,19 @@
 """Losses that the caller makes itself: of parameters that it reads, and of gradients that it takes."""
 
 from collections.abc import Sequence
-from types import SimpleNamespace
 
 import torch
 
 from lockstep.properties.naming import parameter_name
-from lockstep.properties.ranks.probes import Probe, products
+from lockstep.properties.ranks.probes import Home, Probe, products
 
 
 def loss_of_parameters(probe: Probe, coefficients: Sequence[torch.Tensor], order: Sequence[int]) -> torch.Tensor:
     """The result of the probe's forward, from the parameters as they are now; backward, too, uses what is read."""
     tensors = probe.in_order()
-    read = SimpleNamespace(**{parameter_name(index): tensors[index] * 1 for index in order})
+    read = Home()
+    for index in order:
+        setattr(read, parameter_name(index), tensors[index] * 1)
     return products((read,) * len(tensors), probe.kind, coefficients, order[::-1], None)
 
 

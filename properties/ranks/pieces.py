@@ -19,10 +19,14 @@ class Pieces:
     """The ways in which some parameters are cut.
 
     ``wholes``: what each was on this rank before it was wrapped; ``parameters``: what it is now. Collective. Raises
-    NotImplementedError, which refuses, for a parameter that nobody can put together.
+    NotImplementedError, which refuses, for a parameter that nobody can put together. ``group``: the ranks that train;
+    None: all.
     """
 
-    def __init__(self, names: Sequence[str], wholes: Sequence[torch.Tensor], parameters: Sequence[Any]) -> None:
+    def __init__(
+        self, names: Sequence[str], wholes: Sequence[torch.Tensor], parameters: Sequence[Any], group: Any = None
+    ) -> None:
+        self._group = group
         self._shapes = [whole.shape for whole in wholes]
         self._ways = [self._way(*each) for each in zip(names, wholes, parameters, strict=True)]
 
@@ -32,15 +36,20 @@ class Pieces:
         """
         found = []
         for value, way, shape in zip(values, self._ways, self._shapes, strict=True):
-            pieces = None if way == WHOLE else _gathered(value)
+            pieces = None if way == WHOLE else _gathered(value, self._group)
             whole = value if way == WHOLE else pieces and _laid(pieces, way, shape)
             found.append(whole)
         return found
 
+    @property
+    def cut(self) -> bool:
+        """True if some parameter is in pieces."""
+        return any(way != WHOLE for way in self._ways)
+
     def _way(self, name: str, whole: torch.Tensor, parameter: torch.Tensor) -> int:
         first = whole.detach().clone()
-        dist.broadcast(first, 0)
-        pieces = _gathered(parameter)
+        dist.broadcast(first, group=self._group, group_src=0)
+        pieces = _gathered(parameter, self._group)
         assert pieces is not None
         if all(piece.shape == whole.shape for piece in pieces):
             return WHOLE
@@ -66,18 +75,18 @@ def _laid(pieces: Sequence[torch.Tensor], way: int, shape: torch.Size) -> torch.
     return laid if laid.shape == shape else None
 
 
-def _gathered(value: torch.Tensor | None) -> list[torch.Tensor] | None:
+def _gathered(value: torch.Tensor | None, group: Any) -> list[torch.Tensor] | None:
     """The value of every rank; None if one of them has none, not even an empty piece."""
     told = torch.zeros(2 + MOST_DIMENSIONS, dtype=torch.int64)  # whether there is one, its dimensions, its shape
     if value is not None:
         told[: 2 + value.dim()] = torch.tensor([1, value.dim(), *value.shape])
-    all_told = [torch.empty_like(told) for _ in range(dist.get_world_size())]
-    dist.all_gather(all_told, told)
+    all_told = [torch.empty_like(told) for _ in range(dist.get_world_size(group))]
+    dist.all_gather(all_told, told, group=group)
     if not all(each[0] for each in all_told) or value is None:  # on every rank alike
         return None
     shapes = [torch.Size(each[2 : 2 + int(each[1])].tolist()) for each in all_told]
     row = value.new_zeros(max(shape.numel() for shape in shapes))
     row[: value.numel()] = value.detach().reshape(-1)
     rows = [torch.empty_like(row) for _ in shapes]
-    dist.all_gather(rows, row)
+    dist.all_gather(rows, row, group=group)
     return [each[: shape.numel()].reshape(shape) for each, shape in zip(rows, shapes, strict=True)]

@@ -16,6 +16,7 @@ from torch import nn
 from lockstep.oracle.initial import initial_buffers
 from lockstep.oracle.program import Scenario
 from lockstep.properties.naming import parameter_name
+from lockstep.properties.ranks.layers import WEIGHT, layer_of, weight_read
 from lockstep.worlds.devices import place
 
 # Where a micro-batch raises, "module" or "backward", and at which parameter.
@@ -57,11 +58,33 @@ def laid_out(values: torch.Tensor, layout: str) -> torch.Tensor:
 
 
 class Home(nn.Module):
-    """A module of a probe. ``read``: the values of its parameters that forward has read in evaluation mode."""
+    """A module of a probe. ``read``: the values of its parameters that forward has read in evaluation mode.
+    ``layers``: by number, the shape and type of those that plain layers hold (`properties.ranks.layers`).
+    """
 
     def __init__(self) -> None:
         super().__init__()
         self.read: dict[int, npt.NDArray[np.generic] | None] = {}
+        self.layers: dict[int, tuple[tuple[int, ...], torch.dtype]] = {}
+
+    def hold(self, index: int, parameter: nn.Parameter, in_layers: bool) -> None:
+        """Registers a parameter of that number; where there is a plain layer for it and they are wanted, the layer."""
+        layer = layer_of(parameter, index) if in_layers else None
+        if layer is None:
+            self.register_parameter(parameter_name(index), parameter)
+        else:
+            self.layers[index] = tuple(parameter.shape), parameter.dtype
+            self.register_module(parameter_name(index), layer)
+
+    def held(self, index: int) -> Any:
+        """The parameter of that number as it is now."""
+        found = getattr(self, parameter_name(index))
+        return getattr(found, WEIGHT) if index in self.layers else found
+
+    def parameter_read(self, index: int) -> Any:
+        """The parameter of that number as forward reads it."""
+        found = getattr(self, parameter_name(index))
+        return weight_read(found, index, *self.layers[index]) if index in self.layers else found
 
     def note(self, index: int, parameter: torch.Tensor) -> None:
         """Keeps what was read, where that has values that can be had: not while forward is compiled or traced."""
@@ -80,7 +103,7 @@ def products(
     """The part of the loss of some parameters, made in that order. ``homes``: the module that holds each."""
     loss = torch.zeros((), device=place())
     for index in run:
-        parameter = getattr(homes[index], parameter_name(index))
+        parameter = homes[index].parameter_read(index)
         if not torch.is_grad_enabled():
             homes[index].note(index, parameter)
         if fails == ("module", index):
@@ -105,10 +128,17 @@ class Unit(Home):
 class Probe(Home):
     """The model of a scenario, holding the given initial values, and the buffers of a rank.
 
-    What decides a micro-batch comes with the call, nothing in attributes: a wrapper may run a copy.
+    What decides a micro-batch comes with the call, nothing in attributes: a wrapper may run a copy. ``in_layers``:
+    plain layers hold the parameters that they can.
     """
 
-    def __init__(self, scenario: Scenario, initial: Sequence[npt.NDArray[np.float64]], rank: int = 0) -> None:
+    def __init__(
+        self,
+        scenario: Scenario,
+        initial: Sequence[npt.NDArray[np.float64]],
+        rank: int = 0,
+        in_layers: bool = False,
+    ) -> None:
         super().__init__()
         self.kind, self.buffer_count = scenario.probe, len(scenario.buffers)
         # The module that holds each parameter. In a tuple, as in a list, they are not registered once more.
@@ -129,7 +159,7 @@ class Probe(Home):
                 made.append(nn.Parameter(laid_out(tensor, parameter.layout), requires_grad=parameter.trainable))
             else:
                 made.append(made[parameter.tied])
-            self.homes[index].register_parameter(parameter_name(index), made[-1])
+            self.homes[index].hold(index, made[-1], in_layers)
         for index, buffer in enumerate(initial_buffers(scenario, rank)):
             self.register_buffer(f"buffer{index}", torch.tensor(buffer, device=place()))
 
@@ -137,8 +167,9 @@ class Probe(Home):
         """Registers each module's parameters in another order, under the same names."""
         made = self.in_order()
         for index in order:
-            delattr(self.homes[index], parameter_name(index))
-            self.homes[index].register_parameter(parameter_name(index), made[index])
+            home, in_layers = self.homes[index], index in self.homes[index].layers
+            delattr(home, parameter_name(index))
+            home.hold(index, made[index], in_layers)
 
     def differ(self, way: str, index: int) -> None:
         """Becomes another model than the scenario's, in one of `oracle.caller.WAYS`, where it is one of a parameter
@@ -167,11 +198,15 @@ class Probe(Home):
 
     def in_order(self) -> list[nn.Parameter]:
         """The parameters that it holds now, in the scenario's order: what `parameters` gives, many times faster."""
-        return [getattr(module, parameter_name(index)) for index, module in enumerate(self.homes)]
+        return [module.held(index) for index, module in enumerate(self.homes)]
 
     def put(self, index: int, parameter: nn.Parameter) -> None:
         """Assigns another tensor to a parameter."""
-        setattr(self.homes[index], parameter_name(index), parameter)
+        home = self.homes[index]
+        if index in home.layers:
+            setattr(getattr(home, parameter_name(index)), WEIGHT, parameter)
+        else:
+            setattr(home, parameter_name(index), parameter)
 
     def tensors(self) -> list[nn.Parameter]:
         """The same, each tensor once, whatever number of names it has."""
@@ -209,7 +244,7 @@ class Probe(Home):
                 loss = loss + getattr(self, unit)(self.kind, coefficients, tuple(run), failing)
         for index in frozen:
             if self.homes[index] is self:
-                loss = loss + getattr(self, parameter_name(index)).sum()
+                loss = loss + self.parameter_read(index).sum()
         return loss
 
 

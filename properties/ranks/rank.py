@@ -41,4 +41,6 @@ class Rank(Evaluating):
 
     def scaled(self, loss: torch.Tensor) -> torch.Tensor:
         """The loss, times the loss scale if there is one."""
+        if self.training.scale is not None and "unscale_" not in self.offers:
+            self.refuse_of_pieces("unscales gradients", "unscale_")
         return loss if self.training.scale is None else loss * self.training.scale

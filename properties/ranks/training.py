@@ -238,15 +238,18 @@ class Training:
                 for name, parameter in zip(self.names, self.scenario.parameters, strict=True)
             )
             return [{key: to_numpy(torch.as_tensor(value)) for key, value in state.items()} for state in told]
-        if not self.optimizers:
-            return [{} for _ in self.scenario.parameters]
-        kept = {parameter: state for each in self.optimizers for parameter, state in each.state.items()}
-        found = []
-        for index, parameter in enumerate(self.probe.in_order()):
-            held_by = self.masters.get(index, parameter)
-            state = kept.get(held_by, {}) if self.scenario.parameters[index].tied is None else {}
-            seen = {name: to_numpy(torch.as_tensor(value)) for name, value in state.items() if value is not None}
-            if index in self.masters:
-                seen["master"] = to_numpy(held_by)
-            found.append(seen)
+        found = [
+            {name: to_numpy(torch.as_tensor(value)) for name, value in state.items() if value is not None}
+            for state in self.held_states()
+        ]
+        for index in self.masters if self.optimizers else ():
+            found[index]["master"] = to_numpy(self.masters[index])
         return found
+
+    def held_states(self) -> list[Mapping[str, Any]]:
+        """The optimizer state of each parameter as the caller's optimizers hold it."""
+        kept = {parameter: state for each in self.optimizers for parameter, state in each.state.items()}
+        return [
+            kept.get(self.masters.get(index, parameter), {}) if self.scenario.parameters[index].tied is None else {}
+            for index, parameter in enumerate(self.probe.in_order())
+        ]

@@ -17,9 +17,13 @@ from lockstep.properties.conditions import AS_USUAL, Conditions
 from lockstep.properties.naming import parameter_name
 from lockstep.properties.ranks import adapter, randomness, stepping
 from lockstep.properties.ranks.optimizers import Averaged
+from lockstep.properties.ranks.pieces import Pieces
 from lockstep.properties.ranks.probes import CallersError, Inputs, Probe, to_numpy
 from lockstep.properties.ranks.training import Training
 from lockstep.properties.seen import Seen, Values
+
+# The state of torch's optimizers that has the shape of a parameter.
+STATE = ("momentum_buffer", "exp_avg", "exp_avg_sq")
 
 
 class Wrapped:
@@ -52,10 +56,12 @@ class Wrapped:
 
     def construct(self) -> None:
         """Makes a model and wraps it in the implementation."""
-        self.probe = Probe(self.scenario, initial_parameters(self.scenario, self.rank), self.rank)
+        initial = initial_parameters(self.scenario, self.rank)
+        self.probe = Probe(self.scenario, initial, self.rank, self.conditions.in_layers)
         if self.scenario.registered:
             self.probe.register_in(self.scenario.registered)
-        self.watched: set[int] = set()
+        self.watched: dict[int, nn.Parameter] = {}
+        self.pieces: Pieces | None = None
         self.freeze()
         if (differs := self.scenario.differs) is not None and self.rank == differs.rank:
             self.probe.differ(differs.way, differs.parameter)
@@ -69,6 +75,7 @@ class Wrapped:
         early = self.training_before(ordered) if self.caller.makes_optimizer == "before" else None
         if self.caller.hooked_before:
             self.set_hooks()
+        wholes = [each.detach().clone() for each in self.probe.in_order()] if self.conditions.pieces else []
         begin = _recorded()
         self.constructed_as = adapter.constructed_as(self.name, self.scenario)
         self.wrapped = adapter.construct(self.name, self.probe, self.scenario, self.group)
@@ -76,6 +83,9 @@ class Wrapped:
         if isinstance(self.wrapped, Averaged):
             self.wrapped.heed(self.conditions.averages_in_step, self.conditions.zeros)
         self.offers = adapter.offers(self.wrapped)
+        if wholes and "full_gradients" not in self.offers:
+            self.freeze()  # of parameters in other places now
+            self.pieces = Pieces(ordered, wholes, self.probe.in_order(), self.group)
         self.takes_one = adapter.takes_one(self.wrapped)
         self.stands = self.caller.asks_the_wrapper and next(self.wrapped.parameters(), None) is not None
         self.seen["stood"] = self.stands
@@ -151,7 +161,7 @@ class Wrapped:
             if self.probe.homes[index] is home and not torch.compiler.is_compiling():
                 there = told.count
                 with contextlib.suppress(RuntimeError, TypeError):  # of subclasses of tensors, functional transforms
-                    there = _in_memory(getattr(home, parameter_name(index)))
+                    there = _in_memory(home.held(index))
                 if there != told.count:
                     words = f"{there} of the {told.count} elements of parameter {parameter_name(index)}"
                     self.seen["complaints"].append(f"a hook of the caller's finds {words} right before forward")
@@ -195,8 +205,8 @@ class Wrapped:
         for index, parameter in enumerate(self.probe.in_order()):
             if self.scenario.parameters[index].tied is None:
                 parameter.requires_grad_(index not in self.frozen)
-                if index not in self.frozen and index not in self.watched:
-                    self.watched.add(index)
+                if index not in self.frozen and self.watched.get(index) is not parameter:
+                    self.watched[index] = parameter
                     parameter.register_post_accumulate_grad_hook(lambda _, index=index: self.fired(index))
 
     def fired(self, index: int) -> None:
@@ -210,16 +220,24 @@ class Wrapped:
         if "full_parameters" in self.offers:
             full = self.look(partial(adapter.full_parameters, self.wrapped))
             return [to_numpy(full[name]) for name in self.training.names]
-        return [to_numpy(parameter) for parameter in self.probe.in_order()]
+        return self.together(self.probe.in_order())
 
     def gradients(self) -> Values:
         """The values of the gradients; None where there is none."""
         if "full_gradients" in self.offers:
             full = self.look(self.wrapped.full_gradients)
             return [to_numpy(full[name]) for name in self.training.names]
-        return [to_numpy(parameter.grad) for parameter in self.probe.in_order()]
+        return self.together([parameter.grad for parameter in self.probe.in_order()])
 
-    def look(self, full: Callable[[], Mapping[str, Any]]) -> Mapping[str, Any]:
+    def together(self, values: Sequence[torch.Tensor | None]) -> Values:
+        """Copies of the wholes of these, one for each parameter."""
+        pieces = self.pieces
+        if pieces is None:
+            return [to_numpy(value) for value in values]
+        found = self.look(lambda: dict(enumerate(pieces.together(values))))
+        return [to_numpy(value) for value in found.values()]
+
+    def look(self, full: Callable[[], Mapping[Any, Any]]) -> Mapping[Any, Any]:
         """The full values of sharded tensors, with a note of the collectives that it took to put them together."""
         before = _recorded()
         found = full()
@@ -231,10 +249,30 @@ class Wrapped:
         if "full_optimizer_state" in self.offers:
             return self.training.states(self.look(self.wrapped.full_optimizer_state))
         if not self.training.sharded:
-            return self.training.states()
+            return self.training.states() if self.pieces is None else self.states_together(self.pieces)
         named = dict(zip(self.training.names, self.probe.in_order(), strict=True))
         held = self.look(lambda: stepping.full_state(self.training.optimizers, named) or {})
         return self.training.states(held) if held else None
+
+    def states_together(self, pieces: Pieces) -> list[dict[str, Any]]:
+        """The optimizer state of each parameter, in which each rank has what is of its piece of it."""
+
+        def whole() -> dict[str, list[torch.Tensor | None]]:
+            held = self.training.held_states()
+            return {name: pieces.together([each.get(name) for each in held]) for name in STATE}
+
+        found = self.look(whole)
+        states = self.training.states()
+        for name, values in found.items():
+            for state, value in zip(states, values, strict=True):
+                state.pop(name, None)
+                state |= {} if value is None else {name: to_numpy(value)}
+        return states
+
+    def refuse_of_pieces(self, does: str, method: str) -> None:
+        """NotImplementedError, which refuses, if gradients are in pieces: then only ``method`` ``does`` that."""
+        if self.pieces is not None and self.pieces.cut:
+            raise NotImplementedError(f"each rank has pieces of gradients, and there is no {method} that {does}")
 
     def add_up_a_metric(self) -> None:
         """A collective of the caller's own, of one element, among the ranks that train."""

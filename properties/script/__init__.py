@@ -4,6 +4,7 @@ whole         the script, from the first line to the last
 parts         the program, event by event; the lines of each event are in `properties.events`
 head          the model and whatever else the script defines before it begins
 sharded       what it defines beside for an implementation that may hold things in pieces
+layers        for one that shards plain layers alone
 offered       and where a function makes the wrapper, whose methods are known only then
 writer        what several events need to say
 construction  the model and what wraps it, made at first and anew

@@ -13,6 +13,7 @@ from lockstep.oracle.program import Scenario
 from lockstep.properties.implementations import Implementation
 from lockstep.properties.naming import parameter_name
 from lockstep.properties.ranks.lookup import is_given
+from lockstep.properties.script.layers import MODEL
 from lockstep.properties.script.offered import FINISH, ZERO_GRAD
 from lockstep.properties.script.sharded import definitions_of_pieces
 
@@ -105,6 +106,8 @@ def gradients():
     return {name: p.grad for name, p in tensors().items()}
 """
 
+# The parameter of a name that forward reads, by whether the model is made of plain layers.
+READ = {False: "getattr(module, name)", True: "weight_read(name, getattr(module, name))"}
 _GROUP = """
 process_group = dist.new_group({members})
 if rank not in {members}:  # takes no part
@@ -131,16 +134,21 @@ def head(
         imports="\n".join(_imports(*implementation.name.rsplit(":", 1))),
     )
     raises = scenario.has(Raise)
-    model = "\n".join(_model(scenario, raises, evaluates, implementation.takes_one))
-    return "\n".join([begin.rstrip(), *([_FAILS.rstrip()] if raises else []), model, _COMPARE.rstrip()])
+    layers = implementation.claims.plain_layers
+    model = "\n".join(_model(scenario, raises, evaluates, implementation.takes_one, layers))
+    before = [*([_FAILS.rstrip()] if raises else []), *([MODEL.rstrip()] if layers else [])]
+    return "\n".join([begin.rstrip(), *before, model, _COMPARE.rstrip()])
 
 
 def definitions(implementation: Implementation, scenario: Scenario) -> str:
     """The functions that ask about a model and what wraps it."""
-    names = ", ".join(f'"{parameter_name(i)}": {place(scenario, i)}' for i in range(len(scenario.parameters)))
+    layers = implementation.claims.plain_layers
+    held = "weight({})" if layers else "{}"
+    places = enumerate(place(scenario, index) for index in range(len(scenario.parameters)))
+    names = ", ".join(f'"{parameter_name(index)}": {held.format(each)}' for index, each in places)
     own = _OWN.replace("{names}", "{" + names + "}")
     if may_hold_pieces(implementation):
-        own += definitions_of_pieces(len(scenario.optimizers) > 1)
+        own += definitions_of_pieces(len(scenario.optimizers) > 1, layers)
     elif not implementation.plain:
         own += _GRADIENTS + (ZERO_GRAD if implementation.made else "")
     return own + (FINISH if implementation.made else "")
@@ -171,14 +179,14 @@ def place(scenario: Scenario, parameter: int, of: str = "model") -> str:
     return ".".join([of, *([] if unit is None else [f"units[{unit}]"]), parameter_name(parameter)])
 
 
-def _model(scenario: Scenario, raises: bool, evaluates: bool, packed: bool) -> list[str]:
-    """The model: loss = the sum of products of its parameters with coefficients."""
+def _model(scenario: Scenario, raises: bool, evaluates: bool, packed: bool, layers: bool) -> list[str]:
+    """The model, perhaps made of plain ``layers``: loss = the sum of products of its parameters with coefficients."""
     linear = scenario.probe == "linear"
     formula, gradient = ("<c, p>", "c") if linear else ("<c, p * p> / 2", "c * p")
     product = "p" if linear else "p.square() / 2"
     lines = ["", "", "read = {}  # by the last evaluation"] if evaluates else []
     lines += ["", "", f"def products(module, coefficients, order{', failing' * raises}):"]
-    lines += ["    loss = torch.zeros(())", "    for name in order:", "        p = getattr(module, name)"]
+    lines += ["    loss = torch.zeros(())", "    for name in order:", f"        p = {READ[layers]}"]
     lines += (
         ["        if not torch.is_grad_enabled():", "            read[name] = p.detach().clone()"] if evaluates else []
     )
@@ -197,13 +205,15 @@ def _model(scenario: Scenario, raises: bool, evaluates: bool, packed: bool) -> l
     units = [f"self.unit{number}" for number in range(len(scenario.units))]
     lines += [f"        {unit} = Unit()" for unit in units]
     lines += [f"        self.units = ({', '.join(units)},)"] * bool(units)
-    lines += [f"        {line}" for index in range(len(scenario.parameters)) for line in _parameter(scenario, index)]
+    lines += [
+        f"        {line}" for index in range(len(scenario.parameters)) for line in _parameter(scenario, index, layers)
+    ]
     if scenario.registered:
         homes = [place(scenario, index, "self").rpartition(".") for index in scenario.registered]
         told = ", ".join(f'({home}, "{name}")' for home, _, name in homes)
         lines += [f"        for home, name in ({told},):  # registers them in this order"]
         lines += ["            p = getattr(home, name)", "            delattr(home, name)"]
-        lines += ["            home.register_parameter(name, p)"]
+        lines += ["            setattr(home, name, p)"]
     for number in range(len(scenario.buffers)):
         lines += [f'        self.register_buffer("buffer{number}", torch.tensor(values["buffer{number}"]))']
     for index in scenario.outside:
@@ -212,10 +222,12 @@ def _model(scenario: Scenario, raises: bool, evaluates: bool, packed: bool) -> l
     return [*lines, "", *_forward(scenario, raises, packed)]
 
 
-def _parameter(scenario: Scenario, index: int) -> list[str]:
+def _parameter(scenario: Scenario, index: int, layers: bool) -> list[str]:
     parameter, mine = scenario.parameters[index], place(scenario, index, "self")
+    held = f'in_a_layer("{parameter_name(index)}", {{}}, {bool(index % 2)})' if layers else "{}"
     if parameter.tied is not None:
-        return [f"{mine} = {place(scenario, parameter.tied, 'self')}"]
+        other = place(scenario, parameter.tied, "self")
+        return [f"{mine} = {held.format(f'weight({other})' if layers else other)}"]
     value = f'torch.tensor(values["{parameter_name(index)}"], dtype=torch.{parameter.dtype})'
     if parameter.count == 0:
         value += f".reshape({parameter.shape})"
@@ -224,7 +236,8 @@ def _parameter(scenario: Scenario, index: int) -> list[str]:
         value += f".permute({backwards}).contiguous().permute({backwards})"
     elif parameter.layout == "channels last":
         value += ".contiguous(memory_format=torch.channels_last)"
-    return [f"{mine} = nn.Parameter({value}{'' if parameter.trainable else ', requires_grad=False'})"]
+    made = f"nn.Parameter({value}{'' if parameter.trainable else ', requires_grad=False'})"
+    return [f"{mine} = {held.format(made)}"]
 
 
 def _forward(scenario: Scenario, raises: bool, packed: bool) -> list[str]:

@@ -3,6 +3,7 @@
 As in `properties.ranks.training`, what the implementation does not offer the caller does.
 """
 
+from lockstep.properties.script.layers import WHOLE
 from lockstep.properties.script.offered import ZERO_GRAD
 
 _DEFINITIONS = (
@@ -10,14 +11,14 @@ _DEFINITIONS = (
     + '''
 def values():
     if not hasattr(wrapped, "full_parameters"):
-        return tensors()
+        return {whole}(tensors())
     full = wrapped.full_parameters()
     return {name: full[dotted] for name, dotted in names.items()}
 
 
 def gradients():
     if not hasattr(wrapped, "full_gradients"):
-        return {name: p.grad for name, p in tensors().items()}
+        return {whole}({name: p.grad for name, p in tensors().items()})
     full = wrapped.full_gradients()
     return {name: full[dotted] for name, dotted in names.items()}
 
@@ -68,6 +69,7 @@ _STATE = (
 )
 
 
-def definitions_of_pieces(several: bool) -> str:
-    """``several``: whether each group has an optimizer of its own."""
-    return _DEFINITIONS.replace("{state}", _STATE[several]).replace("{groups}", GROUPS[several])
+def definitions_of_pieces(several: bool, in_layers: bool) -> str:
+    """``several``: whether each group has an optimizer of its own; ``in_layers``: nobody else puts pieces together."""
+    own = _DEFINITIONS.replace("{state}", _STATE[several]).replace("{groups}", GROUPS[several])
+    return WHOLE + own.replace("{whole}", "whole_of_each") if in_layers else own.replace("{whole}", "dict")

@@ -58,7 +58,7 @@ def script(
     expected, caller = known(scenario, implementation.claims), scenario.caller
     if conditions.optimizer:
         expected = None  # it knows torch's three alone
-    elif expected is not None and implementation.plain:
+    elif expected is not None and (implementation.plain or implementation.claims.plain_layers):
         expected = replace(expected, states={})  # of which each rank has its own
     writer = writer_of(implementation, scenario, expected, conditions)
     own, connect = definitions(implementation, scenario), connection(scenario)

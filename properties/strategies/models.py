@@ -53,6 +53,8 @@ def model(seed: ModelSeed, options: Options, claims: Claims, ranks: int) -> tupl
     if seed.exchanged and (claims.several_dtypes or "16 bits" not in options):
         usual, other = other, usual
     shapes = [shape if shape or claims.scalars else (1,) for shape, _, _ in seed.shapes]
+    if claims.plain_layers:  # which hold matrices, and vectors of an even length
+        shapes = [(*shape, 1) if len(shape) == 1 and shape[0] % 2 else shape for shape in shapes]
     # The first parameter is never the odd one, so that each mixture has one way to be drawn, and shrinks.
     made = [
         Parameter(
@@ -108,10 +110,14 @@ def outside(options: Options, units: tuple[tuple[int, ...], ...]) -> tuple[int, 
     return units[0][:1]
 
 
-def called_alike(scenario: Scenario) -> bool:
-    """True if all ranks call the same units in the same order, as they must where units are gathered to be used."""
+def called_alike(scenario: Scenario, in_layers: bool = False) -> bool:
+    """True if all ranks call the same units in the same order, as they must where units are gathered to be used; or,
+    ``in_layers``, the same plain layers, of which each parameter has one.
+    """
     for batch in range(len(scenario.microbatches)):
         orders = (scenario.order(batch, rank) for rank in range(scenario.world_size))
+        if in_layers and len({*orders}) > 1:
+            return False
         if len({tuple(unit for unit, _ in groupby(map(scenario.reader, order))) for order in orders}) > 1:
             return False
     return True

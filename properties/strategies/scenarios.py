@@ -85,6 +85,8 @@ def exact_scenarios(
     def of_use(scenario: Scenario) -> bool:
         if not all(feature.occurs(scenario) for feature in features):
             return False
+        if claims.plain_layers and not models.called_alike(scenario, in_layers=True):
+            return False
         expected = comparable(scenario, claims)
         return expected is not None and (enclosed or expected.exact)
 
@@ -171,6 +173,8 @@ def scenarios(
     if claims.stage == 3 and scenario.units and not models.called_alike(scenario):
         scenario = replace(scenario, units=(), outside=())
     scenario = throughout(_thinned_out(scenario, options), options, claims)
+    if claims.plain_layers and scenario.probe == "quadratic" and not _of_positive_gradients(scenario):
+        scenario = replace(scenario, probe="linear")
     return clipping_at_the_norm(scenario, loop.clips_at, claims) if loop.clips_at else scenario
 
 
@@ -195,7 +199,7 @@ def _ranks(crowd: list[tuple[int, int]], options: Options, claims: Claims, hook_
     gathered = claims.stage == 3 and units is not None
     if hook_orders != "any" or not claims.hook_order or gathered:
         ranks = [replace(rank, order=ranks[0].order) for rank in ranks]
-    if units is not None and gathered and units // 4 % 4:  # all ranks call the same units
+    if claims.plain_layers or (units is not None and gathered and units // 4 % 4):  # all ranks call the same units
         ranks = [replace(rank, absent=ranks[0].absent) for rank in ranks]
     return ranks
 
@@ -217,6 +221,11 @@ def _together(phases: list[Phase], options: Options, claims: Claims) -> tuple[li
     phases = [phase for phase in phases if ruled_out.isdisjoint(phase.kind.options)]
     taken: Options = {name: 0 for phase in phases for name in phase.kind.options}
     return phases, {name: form for name, form in {**taken, **options}.items() if name not in ruled_out}, ruled_out
+
+
+def _of_positive_gradients(scenario: Scenario) -> bool:
+    """True if no gradient can be -0.0: no layer of torch's gives that, as each adds gradients up from 0.0."""
+    return scenario.signs == SIGNS[0] and scenario.sparse[1] == 1
 
 
 def _thinned_out(scenario: Scenario, options: Options) -> Scenario:

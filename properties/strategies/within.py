@@ -55,6 +55,8 @@ def _set_up_beyond(claims: Claims, scenario: Scenario) -> str:
         return "models that differ"
     if claims.stage == 3 and scenario.units and not called_alike(scenario):
         return "units that not all ranks call in one order"
+    if claims.plain_layers and not called_alike(scenario, in_layers=True):
+        return "layers that not all ranks call in one order"
     return ""
 
 

@@ -73,6 +73,10 @@ ROWS = (
     Row(
         "FSDP of plain layers alone, `gather_full_params()`",
         ("ShardsLayers", "ShardsLayersThatSum", "ShardsLayersOfRankZero"),
+    ),
+    Row(
+        "FSDP of plain layers alone, and no method gathers",
+        ("ShardsLayersUndeclared", "ShardsLayersThatSum", "ShardsLayersOfRankZero"),
         law=MODELS,
     ),
     Row("a sharded optimizer `Sharded(params, optimizer_cls)`", of("Sharded"), law=STEPS),

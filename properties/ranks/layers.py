@@ -1,0 +1,47 @@
+"""Plain layers that hold the parameters of a probe, for code that shards only layers which it knows.
+
+Each layer gets an input for which its output is its weight, bit for bit, so that a probe computes what it computes
+without layers: a linear layer the identity matrix, an embedding all its rows in order, a layer norm +1 and -1 in turn,
+with no epsilon. A layer adds up gradients, so a gradient of -0.0 becomes 0.0; none is drawn for it.
+"""
+
+from typing import Any
+
+import torch
+from torch import nn
+
+WEIGHT = "weight"  # the name of a parameter in its layer
+
+
+def layer_of(parameter: nn.Parameter, index: int) -> nn.Module | None:
+    """A plain layer whose weight is the parameter of that number; None if no plain layer has such a weight.
+
+    Matrices are weights of linear layers and of embeddings in turn, vectors of an even length of layer norms.
+    """
+    layer: Any = None
+    if parameter.dim() == 2 and parameter.numel():
+        rows, columns = parameter.shape
+        made_of = (rows, columns) if index % 2 else (columns, rows)
+        layer = (nn.Embedding if index % 2 else nn.Linear)(*made_of, **({} if index % 2 else {"bias": False}))
+    elif parameter.dim() == 1 and parameter.numel() and len(parameter) % 2 == 0:
+        layer = nn.LayerNorm(len(parameter), eps=0.0, bias=False)
+    if layer is not None:
+        layer.weight = parameter
+    return layer
+
+
+def weight_read(layer: nn.Module, index: int, told: torch.Size | tuple[int, ...], dtype: torch.dtype) -> torch.Tensor:
+    """The weight of a layer that `layer_of` made, or of what stands in its place now, as its forward reads it.
+
+    ``told``, ``dtype``: the shape of the whole weight, and its type.
+    """
+    device = next((each.device for each in layer.parameters()), torch.device("cpu"))
+    if len(told) == 1:
+        signs = torch.ones(told, dtype=dtype, device=device)
+        signs[1::2] = -1
+        read: torch.Tensor = layer(signs[None])[0] * signs
+    elif index % 2:
+        read = layer(torch.arange(told[0], device=device))
+    else:
+        read = layer(torch.eye(told[1], dtype=dtype, device=device)).T
+    return read
