@@ -22,6 +22,7 @@ HELD = "test_what_is_sharded_is_held_once"
 BYTE = "test_each_rank_holds_its_slices_to_the_byte"
 IN_USE = "test_only_what_is_in_use_is_whole"
 MEAN = "test_gradients_equal_the_mean_over_ranks"
+UNSEEN = "test_what_nobody_looks_at_is_trained_all_the_same"
 STATE = "test_every_step_leaves_the_parameters_and_state_of_one_process"
 
 
@@ -357,3 +358,42 @@ class StepsNoEmptyPiece(Zero3):
         if not all(piece.numel() for piece in stepped.values()):
             raise RuntimeError("invalid configuration argument: a grid of no blocks")
         super().publish(stepped)
+
+
+class OldValuesOutOfTurn(Zero3):
+    """After a step it gathers in the order of registration: what is called before its turn is as it was last."""
+
+    known_fault = "units that are called against the order of registration compute with values from before the step"
+    source = "H31 D https://github.com/NVIDIA/Megatron-LM/issues/950"
+    claims = {**Zero3.claims, **HOLDS_MORE}
+    killed_by = (UNSEEN,)
+
+    def __init__(self, module: nn.Module, replicas: int = 1, kernels: bool | None = None) -> None:
+        super().__init__(module, replicas, kernels)
+        self._due: list[Flat] = []  # what is still to be gathered since the last step, in the order of registration
+        self._last: dict[Flat, list[torch.Tensor]] = {}  # values that were gathered last
+        self._late: dict[Flat, list[torch.Tensor]] = {}  # values of what came before its turn in this micro-batch
+
+    def publish(self, stepped: Mapping[nn.Parameter, torch.Tensor]) -> None:
+        """All is to be gathered anew."""
+        super().publish(stepped)
+        self._due = list(self.flats)
+
+    def full_parameters(self) -> dict[str, torch.Tensor]:
+        """Ends what was still to be gathered, so that to look is to heal."""
+        self._due = []
+        return super().full_parameters()
+
+    def _before_forward(self) -> None:
+        super()._before_forward()
+        self._late = {}
+
+    def _gather(self, flats: list[Flat]) -> None:
+        for flat in flats:
+            if flat in self._due[1:] and flat in self._last:
+                self._late[flat] = self._last[flat]
+            self._due = [other for other in self._due if other is not flat]
+            super()._gather([flat])
+            for member, values in zip(flat.members, self._late.get(flat, ()), strict=False):
+                member.data.copy_(values)
+            self._last[flat] = [member.detach().clone() for member in flat.members]
