@@ -29,7 +29,7 @@ class NaiveDataParallel(DataParallel):
 class NaiveAccumulation(NaiveDataParallel):
     """The same, where the first k - 1 of k micro-batches stay local under `no_sync`: a step communicates once."""
 
-    claims = {**NaiveDataParallel.claims, "accumulation": True}
+    claims = {**NaiveDataParallel.claims, "accumulation": True, "ends_in_no_sync": True}
 
     def finish_gradient_synchronization(self) -> None:
         """Averages what has accumulated, unless inside `no_sync`."""

@@ -259,6 +259,9 @@ class Claims:
     silent_no_sync: bool = claim(
         True, "Nothing is reduced inside `no_sync`. Decline it if your code reduces there in order to keep only shards."
     )
+    ends_in_no_sync: bool = claim(
+        False, "The caller may end the synchronization inside `no_sync` too, and then it has no effect."
+    )
     drops_windows: bool = claim(
         True,
         "If the caller zeroes gradients instead of synchronizing, gradients accumulated inside `no_sync` are gone.",

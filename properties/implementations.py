@@ -169,7 +169,8 @@ def look_up(names: Sequence[str], world: World, claims: Mapping[str, Any] | None
         if told["may_shard"] and _may_be_stage_3(_declared(told["claims"])):
             reports = world.run(Job("lockstep.properties.ranks.description:shards", json.dumps(name), 2))
             results = [each.result for each in reports if each.result is not None]
-            told |= {what: any(each[what] for each in results) for what in ("shards", "plain_layers")}
+            seen = {what: any(each[what] for each in results) for what in ("shards", "plain_layers")}
+            told = {**told, **seen}
         if told["optimizer"]:
             told = {**told, "optimizer": {**told["optimizer"], "averages_in_step": _averages_in_step(name, world)}}
         try:

@@ -39,8 +39,11 @@ DROPPED = replace(TWICE, program=(*_WINDOW, ZeroGrad(), DropLoss(), *_WINDOW))
 
 
 def accumulating(claims: Claims) -> st.SearchStrategy[Scenario]:
-    """Scenarios with at least one micro-batch inside `no_sync`, or with one `no_sync` around several."""
-    return exact_scenarios(claims, has=("accumulation",)) | exact_scenarios(claims, has=("together",))
+    """Scenarios with at least one micro-batch inside `no_sync`, or with one `no_sync` around several; or with one that
+    the caller ends there, if that is claimed.
+    """
+    kinds = ("accumulation", "together", *["end inside"] * claims.ends_in_no_sync)
+    return st.one_of(*(exact_scenarios(claims, has=(kind,)) for kind in kinds))
 
 
 def compared(scenario: Scenario, claims: Claims, *features: str) -> Scenario | None:

@@ -58,7 +58,9 @@ class Backward(Event):
     ``direct``: the forwards call the model itself, and not what wraps it. ``meanwhile``: what comes between forwards
     and backwards (of `MEANWHILE`); where it drops or zeroes gradients, all is as if that had come right before.
     ``loss``: what the caller makes the last loss of (of `LOSSES`), whose gradients are the same. ``metric``: right
-    after it the caller adds a number of its own up over the ranks: 1 on rank 0, 2 on rank 1, and so on.
+    after it the caller adds a number of its own up over the ranks: 1 on rank 0, 2 on rank 1, and so on. ``ends``:
+    inside ``no_sync``, the caller ends the synchronization after it, as after any other. There is none, so nothing
+    changes.
     """
 
     makes_gradients: ClassVar[bool] = True
@@ -79,6 +81,7 @@ class Backward(Event):
     loss: str = LOSSES[0]
     overflows: str = OVERFLOWS[0]
     metric: bool = False
+    ends: bool = False
 
     def __post_init__(self) -> None:
         for name, value, known in (
@@ -98,6 +101,9 @@ class Backward(Event):
             raise ValueError("nested=True nests no_sync, and a Backward that synchronizes is not inside any")
         if self.together and self.synchronize:
             raise ValueError("together=True stays in no_sync, and a Backward that synchronizes is not inside any")
+
+        if self.ends and self.synchronize:
+            raise ValueError("ends=True is for a Backward inside no_sync; a Finish ends one that synchronizes")
 
     @property
     def passes(self) -> int:

@@ -19,7 +19,7 @@ from lockstep.properties.events.loop import SELDOM, Kind, Loop, Phase
 from lockstep.properties.naming import names, parameter_name
 from lockstep.properties.script import losses
 from lockstep.properties.script.seen import by_rank, compare
-from lockstep.properties.script.writer import Writer
+from lockstep.properties.script.writer import Writer, finishes
 
 # What is said of a micro-batch in lines of their own.
 DIRECT_WORDS = "of a forward of the model itself, around what wraps it"
@@ -43,6 +43,7 @@ OVERFLOWS_WORDS = {
     "last": "of what overflows one element alone is inf, of the last parameter that backward reaches",
     "first": "of what overflows one element alone is inf, of the first parameter that backward reaches",
 }
+ENDS_WORDS = "and then, still inside no_sync, the caller ends the synchronization"
 METRIC_WORDS = "and then the caller adds a number of its own up over the ranks"
 # The values of `loss` by what the caller reads or takes for them.
 READ, TAKEN = LOSSES[1:3], LOSSES[3:]
@@ -128,6 +129,16 @@ METRIC = Kind(
 )
 
 
+END_INSIDE = Kind(
+    "end inside",
+    lambda loop, phase: loop.backward(phase, False, nested=phase.shift % 2 == 0, ends=True),
+    lambda claims: claims.accumulation and claims.ends_in_no_sync,
+    apart=SELDOM,
+    forward=True,
+    while_joined=True,
+)
+
+
 class BackwardFacet(Facet[Backward]):
     """The facet of a micro-batch: how it is drawn, told and written into a script."""
 
@@ -135,7 +146,7 @@ class BackwardFacet(Facet[Backward]):
 
     def kinds(self) -> tuple[Kind, ...]:
         usual = (SYNCHRONIZE, LOCAL, OVERFLOW, NESTED, TOGETHER)
-        return (*usual, DIRECT, MEASURE, ZERO_LATE, READ_PARAMETERS, TAKE_GRADIENTS, METRIC)
+        return (*usual, DIRECT, MEASURE, ZERO_LATE, READ_PARAMETERS, TAKE_GRADIENTS, METRIC, END_INSIDE)
 
     def features(self) -> dict[str, Feature]:
         return {
@@ -158,6 +169,7 @@ class BackwardFacet(Facet[Backward]):
             "take gradients": Feature(
                 lambda s: any(batch.loss in TAKEN for batch in s.microbatches), (TAKE_GRADIENTS,)
             ),
+            "end inside": Feature(lambda s: any(batch.ends for batch in s.microbatches), (END_INSIDE,)),
             "metric": Feature(lambda s: any(batch.metric for batch in s.microbatches), (METRIC,)),
         }
 
@@ -198,6 +210,7 @@ class BackwardFacet(Facet[Backward]):
             OVERFLOWS_WORDS.get(event.overflows, "") * bool(event.overflow),
             MEANWHILE_WORDS.get(event.meanwhile, ""),
             METRIC_WORDS * event.metric,
+            ENDS_WORDS * event.ends,
         ]
         told = [f"{'':10}{words}" for words in more if words]
         if len(set(zip(orders, over, strict=True))) == 1:
@@ -259,6 +272,7 @@ class BackwardFacet(Facet[Backward]):
         if event.synchronize:
             return [*lines, *writer.tell(writer.implementation.start), *run]
         run = [*(["with wrapped.no_sync():", "    pass"] if event.nested else []), *run]
+        run += finishes(writer) if event.ends else []
         inside, stays = scenario.stays_in_no_sync(number - 1), scenario.stays_in_no_sync(number)
         if not inside and not stays:
             return [*lines, "with wrapped.no_sync():", *(f"    {line}" for line in run)]
@@ -268,7 +282,7 @@ class BackwardFacet(Facet[Backward]):
     def simpler(self, event: Backward) -> Iterator[Backward]:
         yield Backward(event.orders)
         yield Backward(event.orders, event.synchronize)
-        for name in ("direct", "meanwhile", "loss", "overflows", "metric"):
+        for name in ("direct", "meanwhile", "loss", "overflows", "metric", "ends"):
             usual: dict[str, Any] = {name: getattr(Backward, name)}
             yield replace(event, **usual)
 

@@ -6,7 +6,7 @@ from lockstep.oracle.program import Scenario
 from lockstep.properties.events.facet import Facet
 from lockstep.properties.events.loop import Kind
 from lockstep.properties.script import throughout
-from lockstep.properties.script.writer import Writer
+from lockstep.properties.script.writer import Writer, finishes
 
 
 class FinishFacet(Facet[Finish]):
@@ -23,8 +23,7 @@ class FinishFacet(Facet[Finish]):
     def lines(self, writer: Writer, number: int, event: Finish) -> list[str]:
         if writer.implementation.plain:
             return [] if writer.implementation.claims.averages_in_step else ["average()"]
-        done = ["finish()"] if writer.implementation.made else writer.tell(writer.implementation.finish)
-        return done + (throughout.kept(writer, number) if writer.scenario.caller.keeps_gradients else [])
+        return finishes(writer) + (throughout.kept(writer, number) if writer.scenario.caller.keeps_gradients else [])
 
 
 FACET = FinishFacet()

@@ -106,3 +106,8 @@ class Writer:
         if set_to_none:
             return [f"for p in {self.asked}.parameters():", "    p.grad = None"]
         return [f"for p in {self.asked}.parameters():", "    if p.grad is not None:", "        p.grad.zero_()"]
+
+
+def finishes(writer: Writer) -> list[str]:
+    """The call that says that backward is over, if the implementation wants to hear it."""
+    return ["finish()"] if writer.implementation.made else writer.tell(writer.implementation.finish)

@@ -184,6 +184,7 @@ SMALLEST_WITH: dict[str, Scenario] = {
     "read parameters": Scenario(2, (ONE,), (Backward(((0,), (0,)), loss="outputs, then parameters"), Finish())),
     "take gradients": Scenario(2, (ONE,), (Backward(((0,), (0,)), loss="gradients"), Finish())),
     "metric": Scenario(2, (ONE,), (Backward(((0,), (0,)), metric=True), Finish())),
+    "end inside": Scenario(2, (ONE,), (Backward(((0,), (0,)), False, ends=True), Backward(((0,), (0,))), Finish())),
     "move": Scenario(2, (ONE,), (Move(), *SYNCHRONIZED)),
     "move between steps": Scenario(2, (ONE,), (*SYNCHRONIZED, Step(), Move(), *SYNCHRONIZED, Step())),
     "copy gradients": Scenario(2, (ONE,), (Backward(((0,), (0,)), False), CopyGradients(), *SYNCHRONIZED)),

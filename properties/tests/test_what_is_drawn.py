@@ -153,6 +153,7 @@ FORBIDDEN: dict[str, tuple[Claims, Holds]] = {
     "losses that read": (unclaimed("losses_read"), lambda s: any(b.loss in READ for b in s.microbatches)),
     "losses of gradients": (unclaimed("double_backward"), lambda s: any(b.loss in TAKEN for b in s.microbatches)),
     "metrics": (unclaimed("callers_collectives"), lambda s: any(b.metric for b in s.microbatches)),
+    "ends inside no_sync": (unclaimed("ends_in_no_sync"), lambda s: any(b.ends for b in s.microbatches)),
     "what does not fit the wire": (replace(ALL, wire_dtype="bfloat16"), lambda s: s.wire != "bfloat16"),
     "sums of averages": (unclaimed("adds_to_averages"), on_averages),
     "steps without a gradient": (unclaimed("idle_steps"), FEATURES["idle step"].occurs),

@@ -64,6 +64,8 @@ class BackwardOnRanks(OnRanks[Backward]):
             if event.synchronize:
                 adapter.before_backward(rank.wrapped, rank.probe)
             yield [rank.scaled(loss) for loss in losses] * event.passes
+            if event.ends:
+                adapter.finish(rank.wrapped, rank.probe)
             rank.no_sync = no_sync.pop_all() if rank.scenario.stays_in_no_sync(place) else None
         if not event.synchronize:
             rank.seen["local"].append((begin, rank.issued()))

@@ -14,7 +14,7 @@ class ReplaceOnRanks(OnRanks[Replace]):
             new = torch.nn.Parameter(old[tensor].detach().clone(), requires_grad=old[tensor].requires_grad)
             for index in rank.scenario.names(tensor):
                 rank.probe.put(index, new)
-            rank.watched.discard(tensor)
+            rank.watched.pop(tensor, None)
             rank.training.replace(tensor, new)
         rank.freeze()
 
