@@ -63,9 +63,12 @@ class Parameter(Short):
 
 @dataclass(frozen=True, repr=False)
 class Buffer(Short):
-    """A float32 tensor of the model that is not trained and that forward changes."""
+    """A float32 tensor of the model that is not trained and that forward changes: in place, or, ``reassigned``, by
+    another tensor in its place.
+    """
 
     shape: tuple[int, ...]
+    reassigned: bool = False
 
     def __post_init__(self) -> None:
         if any(size < 0 for size in self.shape):

@@ -115,7 +115,10 @@ def _options(scenario: Scenario) -> list[str]:
     if (scale := scenario.loss_scale) is not None:
         words.append(f"loss scale {scale.initial:g}, doubled after {scale.growth_interval} steps")
     if scenario.buffers:
-        shapes = ", ".join("x".join(map(str, buffer.shape)) or "scalar" for buffer in scenario.buffers)
+        shapes = ", ".join(
+            ("x".join(map(str, buffer.shape)) or "scalar") + ", reassigned by forward" * buffer.reassigned
+            for buffer in scenario.buffers
+        )
         words.append(f"buffers ({shapes})" + (" broadcast by rank 0" if scenario.broadcast_buffers else ""))
     words += _caller(scenario.caller, bool(scenario.units))
     words += [] if scenario.differs is None else [difference(scenario.differs)]

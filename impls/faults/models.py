@@ -20,6 +20,7 @@ ACCUMULATION = "test_a_real_model_accumulates_under_no_sync_and_each_micro_batch
 THROUGH = "test_a_model_hands_back_the_gradient_of_its_own_ranks_loss"
 REPLICAS = "test_replicas_of_a_real_model_stay_bitwise_equal"
 BUFFERS = "test_buffers_begin_alike_and_follow_the_policy_claimed"
+PROBES_BUFFERS = "test_buffers_are_those_of_rank_0_when_it_is_claimed"
 
 
 class BeginsAnewForAnotherShape(StaticBuckets):
@@ -270,7 +271,7 @@ class BuffersItFoundAtFirst(GathersAndAdds):
 
     known_fault = "a buffer that forward assigns anew is no longer sent: its old tensor is"
     source = "recipe"
-    killed_by = (BUFFERS, MEAN)
+    killed_by = (BUFFERS, PROBES_BUFFERS, MEAN)
 
     def __init__(self, module: nn.Module) -> None:
         super().__init__(module)

@@ -140,7 +140,7 @@ class Probe(Home):
         in_layers: bool = False,
     ) -> None:
         super().__init__()
-        self.kind, self.buffer_count = scenario.probe, len(scenario.buffers)
+        self.kind, self.reassigned = scenario.probe, tuple(buffer.reassigned for buffer in scenario.buffers)
         # The module that holds each parameter. In a tuple, as in a list, they are not registered once more.
         self.homes: tuple[Home, ...] = (self,) * len(scenario.parameters)
         if scenario.units:
@@ -232,8 +232,12 @@ class Probe(Home):
             coefficients, order, frozen, increment, fails = coefficients
         if fails == "forward":
             raise CallersError("in forward")
-        for index in range(self.buffer_count if self.training else 0):
-            getattr(self, f"buffer{index}").add_(increment)
+        for index, reassigned in enumerate(self.reassigned if self.training else ()):
+            buffer = getattr(self, f"buffer{index}")
+            if reassigned and increment:  # in an evaluation, without one, it would be a tensor of torch's inference
+                setattr(self, f"buffer{index}", buffer + increment)
+            else:
+                buffer.add_(increment)
         middle = {"module": (len(order) - 1) // 2, "backward": len(order) // 2}
         failing = (fails, order[middle[fails]]) if fails in middle else None
         loss = torch.zeros((), device=place())

@@ -248,7 +248,10 @@ def _forward(scenario: Scenario, raises: bool, packed: bool) -> list[str]:
         lines += [f"            {', '.join(['coefficients', 'order', *beside(scenario)])} = coefficients"]
     if raises:
         lines += ['        if fails == "forward":', "            raise CallersError"]
-    lines += [f"        self.buffer{number} += increment" for number in range(len(scenario.buffers))]
+    for number, buffer in enumerate(scenario.buffers):
+        anew = f"= self.buffer{number} + increment if increment else self.buffer{number}"
+        changed = anew if buffer.reassigned else "+= increment"
+        lines += [f"        self.buffer{number} {changed}"]
     failing = ", failing" if raises else ""
     if raises:
         lines += ['        middle = {"module": (len(order) - 1) // 2, "backward": len(order) // 2}']

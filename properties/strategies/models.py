@@ -17,7 +17,7 @@ from lockstep.properties.claims import Claims
 SHAPES = ((1,), (2,), (3,), (2, 2), (), (5,), (1, 3), (7,), (11,))
 EMPTY = ((0,), (0, 3), (2, 0))
 LAID_OUT = (((2, 3), "transposed"), ((2, 3, 2, 2), "channels last"), ((3, 2, 2), "transposed"))
-BUFFERS = ((Buffer((1,)),), (Buffer((2,)), Buffer(())), (Buffer((3,)),))
+BUFFERS = ((Buffer((1,)),), (Buffer((2,)), Buffer(())), (Buffer((1,), reassigned=True),), (Buffer((3,)),))
 MOST_PARAMETERS = 5
 # The usual dtype and the other one, where one is to have 16 bits.
 SIXTEEN = (("bfloat16", "float32"), ("float16", "float32"), ("bfloat16", "float16"))
