@@ -17,6 +17,7 @@ from lockstep.properties.strategies import MOST_RANKS, scenarios
 from lockstep.properties.strategies.calls import calls_of_any, dtypes
 from lockstep.properties.strategies.features import FEATURES
 from lockstep.properties.strategies.independent import sample
+from lockstep.properties.strategies.meetings import SELDOM, drawn_by_laws, meetings
 from lockstep.properties.strategies.traits import TRAITS
 from lockstep.properties.wrapper_call import MOST_RANKS as MOST_RANKS_OF_A_CALL
 from lockstep.properties.wrapper_call import Call
@@ -84,13 +85,32 @@ def table(examples: int) -> dict[str, dict[str, float]]:
     }
 
 
+def print_pairs(examples: int) -> None:
+    """Prints how often each feature occurs in the programs that the laws draw, and which pairs are seldom drawn."""
+    drawn = drawn_by_laws(EVERYTHING, examples)
+    told = meetings(drawn, EVERYTHING)
+    print(f"Of {len(drawn)} programs of all laws, {examples} of a law that draws its whole share")
+    for each, count in told.items():
+        if len(each) == 1:
+            print(f"  {each[0]:28}{count:6}")
+    pairs = {each: count for each, count in told.items() if len(each) == 2}
+    few = {each: count for each, count in pairs.items() if count < SELDOM}
+    print(f"Of {len(pairs)} pairs, {len(few)} occur in fewer than {SELDOM} programs")
+    for each, count in few.items():
+        print(f"  {' and '.join(each):52}{count:6}")
+
+
 def main() -> None:
     """Prints how often, in percent, each feature is drawn for code that shards nothing and claims nearly all else."""
     parser = argparse.ArgumentParser(prog="python -m lockstep.properties.strategies", description=main.__doc__)
     parser.add_argument("--examples", type=int, default=1000, help="how many are drawn of each (default: %(default)s)")
+    parser.add_argument("--pairs", action="store_true", help="those that the laws draw; pairs that are seldom drawn")
     asked = parser.parse_args()
     if asked.examples < 1:
         parser.error(f"--examples {asked.examples}: at least 1")
+    if asked.pairs:
+        print_pairs(asked.examples)
+        return
     for of, rows in table(asked.examples).items():
         print(f"Of {asked.examples} {of}")
         for name, percent in rows.items():
