@@ -1,13 +1,16 @@
 """Synchronizers that do not leave a rank's random numbers alone (P16)."""
 
 import random
+from collections.abc import Mapping
 from typing import Any
 
+import numpy as np
 import torch
 import torch.distributed as dist
 from torch import nn
 
 from lockstep.impls.naive import NaiveAccumulation
+from lockstep.impls.zero1 import Zero1
 
 GO_ON = "test_random_numbers_go_on_where_the_caller_left_them"
 
@@ -64,6 +67,26 @@ class DrawsAName(NaiveAccumulation):
     def __init__(self, module: nn.Module) -> None:
         super().__init__(module)
         self.name = f"wrapper {random.randrange(1000)}"
+
+
+class GoesOnWithRankZerosNumbers(Zero1):
+    """Keeps NumPy's generator in its checkpoint, and hands what rank 0 has read of it to all ranks."""
+
+    known_fault = "after loading, all ranks augment their data as rank 0 does"
+    source = "M08 D https://github.com/NVIDIA/Megatron-LM/issues/6858"
+    killed_by = (GO_ON,)
+
+    def load_full(
+        self,
+        parameters: Mapping[str, torch.Tensor],
+        optimizer_state: Mapping[str, Mapping[str, torch.Tensor]] | None = None,
+    ) -> None:
+        """See `properties.sharded.Sharded`."""
+        super().load_full(parameters, optimizer_state)
+        kind, keys, *rest = np.random.get_state()
+        sent = torch.tensor(np.asarray(keys, dtype=np.int64))
+        dist.broadcast(sent, src=0)
+        np.random.set_state((kind, sent.numpy().astype(np.uint32), *rest))
 
 
 class SharesOutByChance(NaiveAccumulation):
