@@ -24,6 +24,9 @@ class Sharded(Protocol):
     Parameters go by the dotted names that they have in the module when it is wrapped, a tied one by its first. Every
     rank calls every method, so all of them may communicate. "Full" means whole, averaged, in the parameter's own shape
     and dtype: what training without shards would hold.
+
+    Saving may end later: `full_parameters` and `full_optimizer_state` may return a handle, whose `result()` or `wait()`
+    waits and returns the values. These are the values of the moment when the method was called.
     """
 
     def make_optimizer(

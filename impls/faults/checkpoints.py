@@ -1,6 +1,7 @@
 """Checkpoints with one known fault each: what is saved, and where it comes back to."""
 
 from collections.abc import Mapping, Sequence
+from types import SimpleNamespace
 from typing import Any
 
 import torch
@@ -67,6 +68,18 @@ class WeightsFromMasters(Zero1):
         if optimizer_state is None and self.optimizer is not None and self.optimizer.masters:
             return
         super().load_full(parameters, optimizer_state)
+
+
+class SavesTheValuesOfLater(Zero1):
+    """Saving goes on in the background: state is gathered once somebody waits for it, and nothing is copied before."""
+
+    known_fault = "a save that ends after the next step has the optimizer's state of after that step"
+    source = "I26 D https://github.com/pytorch/pytorch/issues/144657"
+    killed_by = (BACK,)
+
+    def full_optimizer_state(self) -> Any:
+        """A handle; see `properties.sharded.Sharded`."""
+        return SimpleNamespace(result=super().full_optimizer_state)
 
 
 class TakesTheRestForPadding(Zero1):

@@ -1,6 +1,5 @@
 """The program of every rank: a real model, trained by an implementation, observed from outside."""
 
-import copy
 import json
 from collections.abc import Callable
 from dataclasses import replace
@@ -125,9 +124,10 @@ class ModelTraining:
         """The checkpoint of a caller: weights, buffers, the optimizer's state, its rank's random state."""
         whole = "load_full" in self.offers
         by = self.conditions.saved_by if isinstance(self.wrapped, Averaged) else SAVED_BY[0]
-        states = self.wrapped.full_optimizer_state() if whole else saved_state(self.optimizer, by)
-        weights = checkpoint.weights_of(self.model, self.wrapped, self.offers)
-        return {"weights": weights, "optimizer": copy.deepcopy(states), "random": random_numbers()}
+        told = self.wrapped.full_optimizer_state() if whole else saved_state(self.optimizer, by)
+        rest = {"optimizer": checkpoint.kept(told)}
+        weights, rest = checkpoint.ended((checkpoint.weights_of(self.model, self.wrapped, self.offers), rest))
+        return {"weights": weights, **rest, "random": random_numbers()}
 
     def load(self, saved: dict[str, Any]) -> None:
         """Builds all anew, from other values, and takes up what `save` gave."""

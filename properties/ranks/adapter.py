@@ -28,6 +28,7 @@ OPTIONAL_NAMES = ("broadcast_buffers",)
 GROUP_NAMES = ("process_group", "group")  # None, if they have that, is the whole world
 # Other names of methods of `Sharded`, which take nothing.
 ALSO_CALLED = {"full_parameters": ("gather_full_params", "gather_full_parameters", "full_params")}
+HANDLES = ("result", "wait")  # methods of a handle: each waits, and returns what was saved
 _OFFERED = tuple(name for name in vars(Sharded) if not name.startswith("_"))
 # Names that are usual, whatever is meant by them, and what they are called with here.
 _CALLED_WITH: dict[str, tuple[tuple[Any, ...], dict[str, Any]]] = {
@@ -248,9 +249,30 @@ def offered(wrapped: Any, name: str) -> str:
     return ""
 
 
+def is_handle(told: Any) -> bool:
+    """True if a method of `Sharded` has returned a handle in place of values."""
+    return not isinstance(told, Mapping) and any(callable(getattr(told, name, None)) for name in HANDLES)
+
+
+def ended(told: Any) -> Any:
+    """What a method of `Sharded` has returned, or what its handle returns once saving has ended."""
+    if not is_handle(told):
+        return told
+    return next(getattr(told, name) for name in HANDLES if callable(getattr(told, name, None)))()
+
+
 def full_parameters(wrapped: Any) -> Mapping[str, Any]:
     """Every parameter, whole, by the name that it has in the model."""
-    found = getattr(wrapped, offered(wrapped, "full_parameters"))()
+    return as_named(ended(parameters_to_save(wrapped)))
+
+
+def parameters_to_save(wrapped: Any) -> Any:
+    """The same, as the implementation names them; or a handle."""
+    return getattr(wrapped, offered(wrapped, "full_parameters"))()
+
+
+def as_named(found: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Parameters by the names that they have in the model."""
     return {name.removeprefix("module."): value for name, value in found.items()}
 
 

@@ -17,15 +17,30 @@ from lockstep.worlds import devices
 
 def weights_of(model: nn.Module, wrapped: Any, offers: frozenset[str]) -> Mapping[str, Any]:
     """A copy of the model's state dict; or, where ``wrapped`` takes up what is whole (`properties.sharded`), of all its
-    ``parameters``, whole, and of the ``buffers`` that a state dict has.
+    ``parameters``, whole or a handle, and of the ``buffers`` that a state dict has.
     """
     state = model.state_dict()
     if "load_full" not in offers:
         return copy.deepcopy(state)
     whole = "full_parameters" in offers
-    parameters = adapter.full_parameters(wrapped) if whole else dict(model.named_parameters())
+    parameters = adapter.parameters_to_save(wrapped) if whole else dict(model.named_parameters())
     buffers = {name: buffer for name, buffer in model.named_buffers() if name in state}
-    return copy.deepcopy({"parameters": parameters, "buffers": buffers})
+    return {"parameters": kept(parameters), "buffers": copy.deepcopy(buffers)}
+
+
+def kept(told: Any) -> Any:
+    """A copy of what was told; a handle as it is."""
+    return told if adapter.is_handle(told) else copy.deepcopy(told)
+
+
+def ended(saved: tuple[Any, Any]) -> tuple[Any, Any]:
+    """Weights and the rest, once saving has ended, where an implementation has returned handles."""
+    weights, rest = saved
+    if weights is not None and "parameters" in weights:
+        weights = {**weights, "parameters": adapter.as_named(adapter.ended(weights["parameters"]))}
+    if rest is not None and "optimizer" in rest:
+        rest = {**rest, "optimizer": adapter.ended(rest["optimizer"])}
+    return weights, rest
 
 
 def load_weights(

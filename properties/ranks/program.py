@@ -52,7 +52,7 @@ def run_program(payload: str, rank: int, world_size: int, kind: Callable[..., Ra
         take_up(ranks_program, part)
         for place in range(part.begin, part.stop(scenario) + 1):
             if place in part.saves:
-                ranks_program.seen["saved"] = checkpoint.write(ranks_program.save())
+                ranks_program.seen["saved"] = checkpoint.write(checkpoint.ended(ranks_program.save()))
             if place < part.stop(scenario):
                 run_event(ranks_program, place)
     except Exception as error:

@@ -200,7 +200,7 @@ class Training:
         saved: dict[str, Any] = {"settings": self.settings, "scale": self.scale}
         saved["steps_since_overflow"] = self.steps_since_overflow
         if "full_optimizer_state" in self.offers:
-            return copy.deepcopy({**saved, "optimizer": self.wrapped.full_optimizer_state()})
+            return {**copy.deepcopy(saved), "optimizer": checkpoint.kept(self.wrapped.full_optimizer_state())}
         if not self.optimizers:
             self.make_optimizers()
         masters = {index: master.detach() for index, master in self.masters.items()}

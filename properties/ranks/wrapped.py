@@ -247,7 +247,7 @@ class Wrapped:
     def states(self) -> list[dict[str, Any]] | None:
         """The optimizer state of each parameter; None if it cannot be seen of a sharded one."""
         if "full_optimizer_state" in self.offers:
-            return self.training.states(self.look(self.wrapped.full_optimizer_state))
+            return self.training.states(self.look(lambda: adapter.ended(self.wrapped.full_optimizer_state())))
         if not self.training.sharded:
             return self.training.states() if self.pieces is None else self.states_together(self.pieces)
         named = dict(zip(self.training.names, self.probe.in_order(), strict=True))

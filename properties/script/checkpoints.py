@@ -9,9 +9,9 @@ from lockstep.properties.script.writer import Writer
 def save(writer: Writer, everything: bool = True) -> list[str]:
     """The state of everything, or the weights alone."""
     if writer.in_pieces:
-        state = "(wrapped.full_optimizer_state(), options())"
-        lines = ["saved = copy.deepcopy((wrapped.full_parameters(), dict(model.named_buffers())))"]
-        lines += [f"saved_state, saved_options = copy.deepcopy({state})"] * everything
+        state = "kept(wrapped.full_optimizer_state()), copy.deepcopy(options())"
+        lines = ["saved = kept(wrapped.full_parameters()), copy.deepcopy(dict(model.named_buffers()))"]
+        lines += [f"saved_state, saved_options = {state}"] * everything
     else:
         lines = [f"saved = copy.deepcopy({writer.asked}.state_dict())"]
         state = stepped.state_of(writer, "optimizer")
@@ -25,8 +25,8 @@ def save(writer: Writer, everything: bool = True) -> list[str]:
 def take_up(writer: Writer, everything: bool) -> list[str]:
     """Everything that was saved, or the weights; the rest begins afresh, and masters are made from what was loaded."""
     if writer.in_pieces:
-        state = "copy.deepcopy(saved_state)" if everything else "None"
-        lines = [f"wrapped.load_full(copy.deepcopy(saved[0]), {state})"]
+        state = "copy.deepcopy(ended(saved_state))" if everything else "None"
+        lines = [f"wrapped.load_full(copy.deepcopy(ended(saved[0])), {state})"]
         lines += ["for name, buffer in model.named_buffers():", "    buffer.copy_(saved[1][name])"]
         lines += _options(writer, "saved_options") if everything else []
     else:

@@ -9,10 +9,25 @@ from lockstep.properties.script.offered import ZERO_GRAD
 _DEFINITIONS = (
     ZERO_GRAD
     + '''
+def is_handle(value):
+    """Of a save that ends later."""
+    return not isinstance(value, dict) and (hasattr(value, "result") or hasattr(value, "wait"))
+
+
+def kept(value):
+    return value if is_handle(value) else copy.deepcopy(value)
+
+
+def ended(value):
+    if not is_handle(value):
+        return value
+    return value.result() if hasattr(value, "result") else value.wait()
+
+
 def values():
     if not hasattr(wrapped, "full_parameters"):
         return {whole}(tensors())
-    full = wrapped.full_parameters()
+    full = ended(wrapped.full_parameters())
     return {name: full[dotted] for name, dotted in names.items()}
 
 
@@ -27,7 +42,8 @@ def state(name):
     """What the optimizer holds of a parameter."""
     if not hasattr(wrapped, "full_optimizer_state"):
         return {state}
-    return {key: torch.as_tensor(value) for key, value in wrapped.full_optimizer_state().get(names[name], {}).items()}
+    held = ended(wrapped.full_optimizer_state()).get(names[name], {})
+    return {key: torch.as_tensor(value) for key, value in held.items()}
 
 
 def make_optimizer(kind, groups, **defaults):

@@ -1,4 +1,4 @@
-"""The smallest programs of some kinds that were once not drawn: a fault goes wrong in each, and a right twin does not."""
+"""The smallest programs of kinds that were once not drawn: a fault goes wrong in each, and a right twin does not."""
 
 import pytest
 
