@@ -255,7 +255,7 @@ def is_handle(told: Any) -> bool:
 
 
 def ended(told: Any) -> Any:
-    """What a method of `Sharded` has returned, or what its handle returns once saving has ended."""
+    """Values that a method of `Sharded` has returned, or those of its handle, once saving has ended."""
     if not is_handle(told):
         return told
     return next(getattr(told, name) for name in HANDLES if callable(getattr(told, name, None)))()

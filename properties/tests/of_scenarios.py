@@ -25,6 +25,7 @@ ALL = Claims(
     several_forwards=True,
     measures_late=True,
     direct_forwards=True,
+    ends_in_no_sync=True,
     losses_read=True,
     double_backward=True,
     callers_collectives=True,
