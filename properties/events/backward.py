@@ -131,7 +131,7 @@ METRIC = Kind(
 
 END_INSIDE = Kind(
     "end inside",
-    lambda loop, phase: loop.backward(phase, False, nested=phase.shift % 2 == 0, ends=True),
+    lambda loop, phase: loop.backward(phase, False, nested=phase.shift % 2 == 1, ends=True),
     lambda claims: claims.accumulation and claims.ends_in_no_sync,
     apart=SELDOM,
     forward=True,
