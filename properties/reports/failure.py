@@ -116,7 +116,7 @@ def story(law: Law, trial: Trial, diagnosis: Diagnosis) -> list[str]:
     words += notes.on_the_program(trial, diagnosis)
     words += ["", "What went over the wire:"]
     difference = diagnosis.broken.difference
-    broadcast = difference is not None and difference.quantity in ("parameter", "buffer")
+    broadcast = difference is not None and (difference.place < 0 or difference.quantity == "buffer")
     shown = picture(scenario, diagnosis.recorded, scenario.roles, whole=broadcast)
     words += [f"    {line}" for line in shown or ["nothing that could be recorded"]]
     origin = _origin(diagnosis)
