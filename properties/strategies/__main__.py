@@ -26,7 +26,8 @@ T = TypeVar("T")
 # What is claimed by code that no program is drawn for, or that says of an optimizer which laws are for it, or of what
 # shards parameters.
 _OF_OPTIMIZERS = ("is_optimizer", "of_one_kind", "averages_in_step")
-_NO_SCENARIOS = ("kernels", "differentiable", "integers", "plain_layers", *_OF_OPTIMIZERS)
+_OF_SAMPLERS = ("sampler", "batches", "shuffles", "drops_last", "gathers")
+_NO_SCENARIOS = ("kernels", "differentiable", "integers", "plain_layers", *_OF_OPTIMIZERS, *_OF_SAMPLERS)
 _PROMISES: dict[str, Any] = {
     field.name: True for field in fields(Claims) if field.default is False and field.name not in _NO_SCENARIOS
 }
