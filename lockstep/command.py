@@ -11,40 +11,44 @@ from lockstep import __version__
 
 # Of each command: what it does, an example, and the module whose `main` takes a parser and its arguments.
 COMMANDS = {
-    "check": ("hold your code against the laws", "check my_ddp:MyDDP", "lockstep.commands.check"),
-    "diff": ("show what two runs differ in", "diff before.json after.json", "lockstep.commands.diff"),
+    "check": ("check your code against the laws", "check my_ddp:MyDDP", "lockstep.commands.check"),
+    "diff": (
+        "show the differences between two runs of `check --json`",
+        "diff before.json after.json",
+        "lockstep.commands.diff",
+    ),
     "exhaust": (
-        "run every small program, and find the smallest that fails or none",
+        "run every small program, and find the smallest one that fails",
         "exhaust my_ddp:MyDDP --size 9",
         "lockstep.commands.exhaust",
     ),
-    "demo": ("find the bug that started Lockstep, from scratch", "demo", "lockstep.properties.demo"),
+    "demo": ("find a known bug of DDP from scratch, to see how Lockstep works", "demo", "lockstep.properties.demo"),
     "run": (
-        "show what each rank does in one step: who computes, sends and waits when",
+        "draw one training step: when each rank computes, sends and waits",
         "run my_ddp:MyDDP",
         "lockstep.commands.run",
     ),
-    "laws": ("list the laws, or explain some", "laws P6", "lockstep.commands.laws"),
-    "claims": ("list what code can claim, or explain a claim", "claims unused", "lockstep.commands.claims"),
+    "laws": ("list the laws, or explain some of them", "laws P6", "lockstep.commands.laws"),
+    "claims": ("list the claims that a class can make, or explain one", "claims unused", "lockstep.commands.claims"),
     "world": (
-        "show in which order a world's all-reduce adds the ranks' values",
+        "show the order in which an all-reduce adds the ranks' values",
         "world --world gloo --ranks 4",
         "lockstep.properties.soundness",
     ),
     "schedule": (
-        "show who sends what to whom in a collective, and in which order values are added",
+        "list the messages of an all-reduce algorithm, and its order of summation",
         "schedule gloo --ranks 4",
         "lockstep.oracle.schedules",
     ),
     "cost": (
-        "say what a training step holds, sends and takes, stage by stage",
+        "estimate memory, communication and time of a step for each ZeRO stage",
         "cost --model gpt2 --ranks 8",
         "lockstep.commands.cost",
     ),
 }
 EXIT_CODES = """exit codes:
-  0  every law holds        1  a law is broken      2  wrong use, told in one line
-  3  an error in Lockstep   5  no law was held     130  interrupted
+  0  every law holds        1  a law is broken       2  wrong use; one line says how
+  3  an error in Lockstep   5  no law was checked  130  interrupted
 """
 
 
@@ -86,12 +90,12 @@ def first_page() -> Parser:
         prog="lockstep",
         usage="lockstep COMMAND ...",
         description="Lockstep finds the smallest training program on which a data-parallel implementation is wrong.",
-        epilog=f"commands:\n{told}\n\n`lockstep COMMAND --help` tells the options. Begin with:\n\n"
+        epilog=f"commands:\n{told}\n\n`lockstep COMMAND --help` lists the options. Begin with:\n\n"
         f"  lockstep check my_package.ddp:MyDDP\n\n{EXIT_CODES}",
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     found.add_argument("--version", action="version", version=f"lockstep {__version__}")
-    found.add_argument("command", choices=COMMANDS, metavar="COMMAND", help="one of those below")
+    found.add_argument("command", choices=COMMANDS, metavar="COMMAND", help="one of the commands below")
     return found
 
 

@@ -88,7 +88,7 @@ def main(parser: argparse.ArgumentParser, arguments: Sequence[str]) -> None:
     parser.add_argument("name", choices=list(ORDER_OF), metavar="NAME", help=f"one of: {', '.join(ORDER_OF)}")
     parser.add_argument("--ranks", type=int, default=4, help="world size (default: 4)")
     parser.add_argument("--elements", type=int, default=10, help="length of the tensor (default: 10)")
-    parser.add_argument("--dtype", choices=list(FORMATS), default="float32", help="(default: float32)")
+    parser.add_argument("--dtype", choices=list(FORMATS), default="float32", help="of the tensor (default: float32)")
     asked = parser.parse_args(arguments)
     try:
         print(show_schedule(asked.name, asked.elements, asked.dtype, asked.ranks))

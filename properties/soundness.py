@@ -306,12 +306,14 @@ def _compare(world: World, size: int, call: Call, right: list[list[Array]], got:
 def main(parser: argparse.ArgumentParser, arguments: Sequence[str]) -> None:
     """Print the order in which a world's all-reduce adds the ranks' values."""
     add_world(parser)
-    parser.add_argument("--ranks", type=int, default=4, help="number of ranks (default: %(default)s)")
-    parser.add_argument("--elements", type=int, default=ELEMENTS, help="of the tensor (default: %(default)s)")
-    parser.add_argument("--dtype", choices=list(FORMATS), default="float32", help="(default: %(default)s)")
+    parser.add_argument("--ranks", type=int, default=4, help="world size (default: %(default)s)")
+    parser.add_argument("--elements", type=int, default=ELEMENTS, help="length of the tensor (default: %(default)s)")
+    parser.add_argument(
+        "--dtype", choices=list(FORMATS), default="float32", help="of its elements (default: %(default)s)"
+    )
     asked = parser.parse_args(arguments)
     if asked.ranks < 1 or asked.elements < 1:
-        parser.error(f"--ranks {asked.ranks} and --elements {asked.elements}: both are at least 1")
+        parser.error(f"--ranks {asked.ranks} and --elements {asked.elements}: both must be at least 1")
     world = start_for(parser, asked, asked.ranks)
     try:
         print(show(order_of(world, asked.ranks, asked.dtype, asked.elements)))

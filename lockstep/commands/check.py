@@ -13,6 +13,11 @@ import pytest
 
 from lockstep.home import PACKAGE
 from lockstep.properties.catalogue import laws_named
+from lockstep.properties.implementations import Unusable
+from lockstep.properties.reports.failure import FOLDER
+from lockstep.properties.results.document import read
+from lockstep.properties.results.explained import explained
+from lockstep.properties.results.run import STORED
 from lockstep.properties.running.options import add_options
 
 LAWS = PACKAGE / "properties"
@@ -22,14 +27,14 @@ CODES = {pytest.ExitCode.USAGE_ERROR: 2, pytest.ExitCode.INTERRUPTED: 130}
 # Options of pytest's that cannot be meant, and what is meant; so is all that begins with --cache.
 SENSELESS = {
     ("--lf", "--last-failed", "--ff", "--failed-first", "--nf", "--new-first", "--sw", "--stepwise"): (
-        "Lockstep keeps no cache of pytest's; a law tries first what failed before, as it is"
+        "Lockstep keeps no pytest cache; each law already tries first the program that failed in the last run"
     ),
-    ("--impl",): "write the target as it is, behind `check`",
+    ("--impl",): "write the target directly after `check`",
     ("-c", "--config-file", "--rootdir", "--confcutdir", "--import-mode", "-o", "--override-ini", "--pyargs"): (
-        "the laws are not files of yours; `lockstep.law_tests` runs them in your own pytest"
+        "the laws are not files of your project; `lockstep.law_tests` runs them in your own pytest"
     ),
-    ("--hypothesis-profile",): "write --profile in front of `--`",
-    ("--hypothesis-seed",): "write --seed in front of `--`",
+    ("--hypothesis-profile",): "write --profile before `--`",
+    ("--hypothesis-seed",): "write --seed before `--`",
 }
 
 _QUIET = ("-qq", "-o", "console_output_style=classic")
@@ -41,13 +46,18 @@ def main(parser: argparse.ArgumentParser, arguments: Sequence[str]) -> None:
     cut = arguments.index("--") if "--" in arguments else len(arguments)
     ours, behind = arguments[:cut], arguments[cut + 1 :]
     asked, unknown = parser.parse_known_args(ours)
+    if asked.explain:
+        _explain(parser, asked)
+        return
+    if not asked.targets:
+        parser.error("name a TARGET, package.module:Name or path/to/file.py:Name")
     for option in unknown:
         parser.error(_unknown(option))
     for option in behind:
         if why := _senseless(option):
             parser.error(f"{option}: {why}")
     if not re.fullmatch(r"auto|logical|\d+", asked.n):
-        parser.error(f"-n {asked.n}: a number of processes, 0 for none beside this one, or auto")
+        parser.error(f"-n {asked.n}: give a number of processes, 0 to use only this process, or auto")
     for target in asked.targets:
         if why := no_target(target):
             parser.error(why)
@@ -60,14 +70,12 @@ def main(parser: argparse.ArgumentParser, arguments: Sequence[str]) -> None:
 
 def _add_to(parser: argparse.ArgumentParser) -> None:
     """Adds the options."""
-    parser.usage = "lockstep check TARGET ... [options] [-- options of pytest's]"
-    parser.description = "Draw training programs, run them on the ranks of your code, compare bits with an oracle."
-    parser.epilog = (
-        f"{parser.epilog}\n\npytest's own options, such as --tb, go behind `--`. Exit codes: `lockstep --help`."
-    )
+    parser.usage = "lockstep check TARGET ... [options] [-- options of pytest]"
+    parser.description = "Draw small training programs, run them on your code, compare bits with an oracle."
+    parser.epilog = f"{parser.epilog}\n\nOptions of pytest, such as --tb, go after `--`. Exit codes: `lockstep --help`."
     parser.add_argument(
         "targets",
-        nargs="+",
+        nargs="*",
         metavar="TARGET",
         help="a class, or a function that makes the wrapper: package.module:Name, or path/to/file.py:Name",
     )
@@ -78,14 +86,33 @@ def _add_to(parser: argparse.ArgumentParser) -> None:
         metavar="PROFILE",
         help="programs per law on sim: dev 100 (default), ci (default where CI is set) and release 500, nightly 5000",
     )
-    parser.add_argument("--seed", metavar="N", type=int, help="draw the same programs again")
-    parser.add_argument("-n", metavar="N", default="auto", help="processes that hold laws (default: one for each core)")
-    parser.add_argument("-k", metavar="WORDS", help="laws with these words in their names, or of number P6")
+    parser.add_argument("--seed", metavar="N", type=int, help="draw the programs of an earlier run again")
+    parser.add_argument("-n", metavar="N", default="auto", help="processes to use (default: one for each core)")
+    parser.add_argument("-k", metavar="WORDS", help="only laws with these words in their names, or number P6")
     parser.add_argument("-x", action="store_true", help="stop at the first law that is broken")
     parser.add_argument(
         "-v", dest="every_law", action="store_true", help="list each law at the end, also those not claimed"
     )
-    parser.add_argument("--junitxml", metavar="FILE", help="the verdicts for a CI")
+    parser.add_argument("--junitxml", metavar="FILE", help="write the verdicts for a CI")
+    parser.add_argument("--explain", metavar="D1", help="explain a defect of the last run and its law")
+
+
+def _explain(parser: argparse.ArgumentParser, asked: argparse.Namespace) -> None:
+    """Print a defect of the last run that kept its results in the folder of the report."""
+    stored = Path(asked.report or FOLDER) / STORED
+    if not stored.exists():
+        parser.error(f"--explain {asked.explain}: no run has kept a defect in {stored.parent}; check your class first")
+    try:
+        targets = [each for each in read(stored).targets if each.name in asked.targets or not asked.targets]
+    except Unusable as error:
+        parser.error(str(error))
+    found = [(each.name, defect) for each in targets for defect in each.defects]
+    chosen = [(name, defect) for name, defect in found if defect.id == asked.explain.upper()]
+    if not chosen:
+        known = ", ".join(dict.fromkeys(defect.id for _, defect in found)) or "none"
+        parser.error(f"--explain {asked.explain}: the last run has no such defect; it has {known}")
+    for name, defect in chosen:
+        print("\n".join(explained(name, defect)))
 
 
 def _of_pytest() -> list[str]:
@@ -149,7 +176,7 @@ def _as_keyword(words: str) -> str:
 def _unknown(option: str) -> str:
     """The error for an option that does not exist."""
     why = _senseless(option)
-    return f"{option}: {why}" if why else f"{option}: there is no such option; pytest's own go behind `--`"
+    return f"{option}: {why}" if why else f"{option}: there is no such option; options of pytest go after `--`"
 
 
 def _senseless(option: str) -> str:
@@ -158,7 +185,7 @@ def _senseless(option: str) -> str:
     found = (why for names, why in SENSELESS.items() if name in names or name.startswith("--cache"))
     if (why := next(found, "")) or option.startswith("-"):
         return why
-    return "the laws are not files of yours; choose some of them with -k" if option.endswith(".py") else ""
+    return "the laws are not files of your project; choose laws with -k" if option.endswith(".py") else ""
 
 
 def no_target(target: str) -> str:
@@ -168,7 +195,7 @@ def no_target(target: str) -> str:
         return ""
     path = Path(target)
     if path.is_dir():
-        return f"{target}: is a folder; write path/to/file.py:Name, with the name of a class or function"
+        return f"{target}: this is a folder; write path/to/file.py:Name, where Name is a class or function"
     if path.suffix == ".py":
-        return f"{target}: write {target}:Name, with the name of a class or function in it"
+        return f"{target}: write {target}:Name, where Name is a class or function in that file"
     return f"{target}: write package.module:Name or path/to/file.py:Name"

@@ -15,12 +15,12 @@ from lockstep.properties.law import concerns, sentence
 WIDTH = 100
 HOW = """A class says what it claims in an attribute, such as
     claims = {"unused": "untouched", "sixteen_bits": True}
-What it leaves out has the value in brackets, unless its methods and arguments tell otherwise."""
+A claim that the class leaves out has the value in brackets. Some follow from its methods and arguments."""
 
 
 def main(parser: argparse.ArgumentParser, arguments: Sequence[str]) -> None:
     """Print the claims."""
-    parser.add_argument("claim", nargs="?", help="the name of a claim; none: all, a line each")
+    parser.add_argument("claim", nargs="?", help="the name of a claim (default: list all claims)")
     asked = parser.parse_args(arguments)
     known = {each.name: each for each in fields(Claims)}
     if asked.claim is None:

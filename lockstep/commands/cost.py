@@ -44,29 +44,29 @@ def main(parser: argparse.ArgumentParser, arguments: Sequence[str]) -> None:
 def _add_to(parser: argparse.ArgumentParser) -> None:
     """Adds the options."""
     add = parser.add_argument
-    add("--parameters", metavar="N", type=float, help="such as 7e9 (default: 7.5e9)")
+    add("--parameters", metavar="N", type=float, help="number of parameters, such as 7e9 (default: 7.5e9)")
     add(
         "--model", metavar="NAME", help=f"one of {', '.join(MODELS)}; or my_models:make, a function that makes a module"
     )
-    add("--layers", metavar="N", type=int, default=32, help="that stage 3 gathers one by one (default: 32)")
-    add("--ranks", metavar="N", type=int, default=64, help="(default: 64)")
+    add("--layers", metavar="N", type=int, default=32, help="layers, which stage 3 gathers one by one (default: 32)")
+    add("--ranks", metavar="N", type=int, default=64, help="world size (default: 64)")
     add(
         "--dtype",
         choices=("bfloat16", "float16", "float32"),
         default="bfloat16",
-        help="of computing (default: bfloat16)",
+        help="of parameters and gradients in forward and backward (default: bfloat16)",
     )
     add("--optimizer", choices=STATE_TENSORS, default="adam", help="(default: adam)")
-    add("--fp32-gradients", action="store_true", help="a second gradient in float32, which is what is reduced")
-    add("--bucket-cap", metavar="MIB", type=float, default=25, help="(default: 25)")
-    add("--latency", metavar="US", type=float, default=20, help="microseconds of one message (default: 20)")
-    add("--bandwidth", metavar="GB/S", type=float, default=150, help="of one rank (default: 150)")
-    add("--node", metavar="N", type=int, default=0, help="ranks per node (default: one node)")
-    add("--between", metavar="GB/S", type=float, default=25, help="between nodes, of one rank (default: 25)")
-    add("--tflops", metavar="N", type=float, default=150, help="that one rank reaches (default: 150)")
-    add("--micro-batch", metavar="N", type=int, default=2, help="samples (default: 2)")
-    add("--sequence", metavar="N", type=int, default=1024, help="tokens of a sample (default: 1024)")
-    add("--batch", metavar="N", type=int, help="samples of a step (default: without accumulation)")
+    add("--fp32-gradients", action="store_true", help="keep gradients in float32 too, and reduce those")
+    add("--bucket-cap", metavar="MIB", type=float, default=25, help="largest bucket (default: 25)")
+    add("--latency", metavar="US", type=float, default=20, help="of one message, in microseconds (default: 20)")
+    add("--bandwidth", metavar="GB/S", type=float, default=150, help="of one rank within a node (default: 150)")
+    add("--node", metavar="N", type=int, default=0, help="ranks per node (default: all ranks)")
+    add("--between", metavar="GB/S", type=float, default=25, help="bandwidth of one rank between nodes (default: 25)")
+    add("--tflops", metavar="N", type=float, default=150, help="speed that one rank reaches (default: 150)")
+    add("--micro-batch", metavar="N", type=int, default=2, help="samples per rank and micro-batch (default: 2)")
+    add("--sequence", metavar="N", type=int, default=1024, help="tokens per sample (default: 1024)")
+    add("--batch", metavar="N", type=int, help="samples of a step over all ranks (default: no accumulation)")
     add("--json", action="store_true", help="print the answers as data")
     add("--svg", metavar="FILE", help="write curves and bars (needs matplotlib)")
     add("--html", metavar="FILE", help="write a page with them (needs matplotlib)")

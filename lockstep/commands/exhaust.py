@@ -50,7 +50,7 @@ def main(parser: argparse.ArgumentParser, arguments: Sequence[str]) -> None:
         raise SystemExit(5) from None
     except Exception:
         traceback.print_exc()
-        _say("that is an error in Lockstep; please report it")
+        _say("this is an error in Lockstep; please report it")
         raise SystemExit(3) from None
     finally:
         begun.close()
@@ -62,9 +62,9 @@ def _add_to(parser: argparse.ArgumentParser) -> None:
     """Adds the options."""
     parser.usage = "lockstep exhaust TARGET [options]"
     parser.description = (
-        "Run every program of a small language up to a size on simulated ranks of your code, the smallest first. The "
-        "first that fails is the smallest there is; if none does, a certificate says what held. docs/exhaustive.md "
-        "says what that means."
+        "Run every program of a small language up to a size on your code, smallest first. The\n"
+        "first that fails is the smallest one. If none fails, a certificate lists those\n"
+        "that held. docs/exhaustive.md explains the language and the certificate."
     )
     parser.add_argument(
         "target",
@@ -80,12 +80,12 @@ def _add_to(parser: argparse.ArgumentParser) -> None:
         help=f"the largest number of parts of a program (default: {DEFAULT_SIZE}); programs by size: {sizes}",
     )
     parser.add_argument("-n", metavar="N", default="auto", help="processes (default: one for each core)")
-    parser.add_argument("--shard", metavar="I/N", help="only the I-th of N parts of the programs")
+    parser.add_argument("--shard", metavar="I/N", help="run only part I of N of the programs")
     parser.add_argument(
-        "--record", metavar="FOLDER", type=Path, help="keep what holds; started again with it, a stopped run goes on"
+        "--record", metavar="FOLDER", type=Path, help="keep progress here; the same command then resumes a stopped run"
     )
     parser.add_argument(
-        "--report", metavar="FOLDER", type=Path, help="for scripts and certificates (default: lockstep-report)"
+        "--report", metavar="FOLDER", type=Path, help="where scripts and certificates go (default: lockstep-report)"
     )
 
 
@@ -93,7 +93,7 @@ def _processes(text: str) -> int:
     if text == "auto":
         return len(os.sched_getaffinity(0))
     if not text.isdigit():
-        raise Unusable(f"-n {text}: a number of processes, or auto")
+        raise Unusable(f"-n {text}: give a number of processes, or auto")
     return max(1, int(text))
 
 

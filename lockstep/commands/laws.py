@@ -13,7 +13,7 @@ WIDTH = 100
 
 def main(parser: argparse.ArgumentParser, arguments: Sequence[str]) -> None:
     """Print the laws."""
-    parser.add_argument("law", nargs="*", help="a number, such as P6, or words of a law's name; none: all, a line each")
+    parser.add_argument("law", nargs="*", help="a number, such as P6, or words of its name (default: list all laws)")
     asked = parser.parse_args(arguments)
     if not asked.law:
         for number, name, _ in every_text():

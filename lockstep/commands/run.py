@@ -31,7 +31,7 @@ def main(parser: argparse.ArgumentParser, arguments: Sequence[str]) -> None:
     if not (asked.target or asked.compare):
         parser.error("name a TARGET, package.module:Name or path/to/file.py:Name; or --compare")
     if len(asked.target) > 1 and not asked.compare:
-        parser.error(f"{len(asked.target)} targets: one is shown at a time; --compare sets several side by side")
+        parser.error(f"{len(asked.target)} targets: give one, or add --compare")
     for name in ("ranks", "micro_batches", "scale", "backward", "bandwidth"):
         if (value := getattr(asked, name)) is not None and value <= 0:
             parser.error(f"--{name.replace('_', '-')} {value}: give more than 0")
@@ -54,18 +54,18 @@ def _add_to(parser: argparse.ArgumentParser) -> None:
     parser.usage = "lockstep run TARGET [options]   or   lockstep run --compare [TARGET ...]"
     add = parser.add_argument
     add("target", nargs="*", metavar="TARGET", help="package.module:Name or path/to/file.py:Name")
-    add("--compare", action="store_true", help="a table of several; without TARGET of the seven usual ways")
-    add("--world", choices=("sim", "gloo"), help="sim: by a cost model (default); gloo: by the clock; --compare: both")
+    add("--compare", action="store_true", help="compare targets in a table (default: seven standard ones)")
+    add("--world", choices=("sim", "gloo"), help="sim: modelled times (default); gloo: measured; --compare: both")
     add("--ranks", metavar="N", type=int, default=2, help="world size (default: 2)")
-    add("--micro-batches", metavar="N", type=int, default=1, help="of a step (default: 1)")
-    add("--bucket-cap", metavar="BYTES", type=int, help="(default: half of the usual model)")
-    add("--scenario", metavar="TEXT", help="a program as reports print it: Scenario(...); its last step is shown")
-    add("--backward", metavar="GB/S", type=float, default=7, help="gradients made per second (default: 7)")
-    add("--latency", metavar="US", type=float, default=20, help="microseconds of one message (default: 20)")
-    add("--bandwidth", metavar="GB/S", type=float, default=10, help="of one rank (default: 10)")
-    add("--scale", metavar="N", type=int, help="one byte counts as N (default: so many that the model has 64 MiB)")
-    add("--svg", metavar="FILE", help="write the picture")
-    add("--html", metavar="FILE", help="write a page with the picture and what happens when")
+    add("--micro-batches", metavar="N", type=int, default=1, help="per step (default: 1)")
+    add("--bucket-cap", metavar="BYTES", type=int, help="largest bucket (default: half of the model)")
+    add("--scenario", metavar="TEXT", help="show the last step of this program: Scenario(...) from a report")
+    add("--backward", metavar="GB/S", type=float, default=7, help="speed of making gradients (default: 7)")
+    add("--latency", metavar="US", type=float, default=20, help="of one message, in microseconds (default: 20)")
+    add("--bandwidth", metavar="GB/S", type=float, default=10, help="bandwidth of one rank (default: 10)")
+    add("--scale", metavar="N", type=int, help="count each byte of the small model as N (default: 64 MiB in all)")
+    add("--svg", metavar="FILE", help="write the picture as SVG")
+    add("--html", metavar="FILE", help="write a page with the picture and a table of events")
     add("--trace", metavar="FILE", help="write a trace for ui.perfetto.dev or chrome://tracing")
 
 

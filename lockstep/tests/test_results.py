@@ -17,6 +17,7 @@ from lockstep.properties.results import document, known
 from lockstep.properties.results.annotations import annotations
 from lockstep.properties.results.diff import differences
 from lockstep.properties.results.document import Document, targets
+from lockstep.properties.results.run import Results
 from lockstep.properties.results.settled import mended, settle
 from lockstep.properties.verdict import HOLDS, NOT_CLAIMED, REFUSES
 
@@ -52,6 +53,27 @@ def row(
 def run(*rows: dict[str, Any], torch: str = "2.13.0") -> Document:
     """A run in which laws have filed these."""
     return Document("0.1.0", {"torch": torch}, "dev", "1", ("sim",), False, targets(rows), seconds=2.0)
+
+
+def test_a_defect_of_the_last_run_is_explained_with_its_law(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    results = Results({"--report": str(tmp_path / "report"), "--impl": NAME}.get)
+    ask = ["check", "--report", str(tmp_path / "report"), "--explain"]
+    about = {"lockstep": "0.1.0", "versions": {}, "profile": "dev", "seed": "1", "worlds": ("sim",), "stopped": False}
+    results.keep([row("P1")], **about)
+    assert not (tmp_path / "report").exists(), "nothing is kept of a run without a defect"
+    with pytest.raises(SystemExit, match="2"):
+        command_line.main([*ask, "D1"])
+    assert "no run has kept a defect in" in capsys.readouterr().err
+    results.keep([row("P1", failure("hooks fire in another order")), row("P4")], **about)
+    command_line.main([*ask, "d1"])
+    told = capsys.readouterr().out
+    assert told.startswith(f"D1 of {NAME}: silently wrong\n")
+    assert "    Why: this makes a step on N ranks a step on the whole batch." in told
+    assert "Find the first column on the wire in which you did not expect those values." in " ".join(told.split())
+    assert told.endswith("MyDDP breaks P1: silently wrong\n\nWhy: 50%\n")
+    with pytest.raises(SystemExit, match="2"):
+        command_line.main([*ask, "D2"])
+    assert "--explain D2: the last run has no such defect; it has D1" in capsys.readouterr().err
 
 
 def test_the_schema_has_these_fields() -> None:

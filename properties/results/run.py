@@ -1,5 +1,6 @@
 """The results of one run: what is known before it begins, and what is left for machines at its end."""
 
+import contextlib
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -8,15 +9,19 @@ from pathlib import Path
 from typing import Any
 
 from lockstep.properties.implementations import Unusable
+from lockstep.properties.reports.failure import FOLDER
 from lockstep.properties.reports.matrix import filed_by
 from lockstep.properties.results import known, settled
 from lockstep.properties.results.annotations import annotations, are_read
 from lockstep.properties.results.document import Document, targets, write
 from lockstep.properties.results.known import Known
 
+STORED = "results.json"  # in the folder of a report
+
 
 class Results:
-    """Made from the options `--json`, `--known` and `--write-known`.
+    """Made from the options `--json`, `--known` and `--write-known`. A run against a user's code that finds a defect
+    also writes `STORED` into the folder of its report, for `lockstep check --explain`.
 
     Raises Unusable, in one line, for files that cannot be read or written.
     """
@@ -29,6 +34,8 @@ class Results:
         for asked, path in (("--json", self._json), ("--write-known", self._new)):
             if path is not None and (path.is_dir() or not path.absolute().parent.is_dir()):
                 raise Unusable(f"{asked} {path}: name a file, in a folder that there is")
+        # The processes of pytest-xdist have these options too; only the one with the terminal calls `keep`.
+        self._stored = Path(option("--report") or FOLDER) / STORED if option("--impl") else None
         self.entries = known.read(self._file)
         self.mended: list[Known] = []
 
@@ -52,12 +59,15 @@ class Results:
         if self._new is not None:
             still = [each for each in self.entries if each not in self.mended]
             self._new.write_text(known.written([*still, *known.new_ones(rows)]), "utf-8")
-        if self._json is None and not are_read():
+        if self._stored is None and self._json is None and not are_read():
             return
         seconds = round(time.monotonic() - self._seconds, 1)
         mended, started = tuple(map(str, self.mended)), self._began.isoformat(timespec="seconds")
         document = Document(targets=targets(rows), mended=mended, started=started, seconds=seconds, **about)
         if self._json is not None:
             write(document, self._json)
+        if self._stored is not None and any(target.defects for target in document.targets):
+            with contextlib.suppress(OSError):  # of a folder that cannot be written the run has told
+                write(document, self._stored)
         if are_read():
             print("\n".join(annotations(document)), file=sys.stdout, flush=True)

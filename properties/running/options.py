@@ -10,8 +10,8 @@ IMPLEMENTATION: Mapping[str, Any] = {
     "action": "append",
     "default": [],
     "metavar": "MODULE:NAME",
-    "help": "hold the laws against this class or factory, which takes the module to wrap (a module's name, or a path "
-    "ending in .py); may be given several times; without it, the suite checks itself and what it ships",
+    "help": "check this class or factory, which takes the module to wrap (a module's name, or a path ending in .py); "
+    "may be given several times (default: the suite checks itself and the implementations that it ships)",
 }
 # By their names; what else argparse and pytest are told alike.
 OPTIONS: Mapping[str, Mapping[str, Any]] = {
@@ -25,35 +25,35 @@ OPTIONS: Mapping[str, Mapping[str, Any]] = {
     "--device": {
         "choices": DEVICES,
         "metavar": "DEVICE",
-        "help": "of tensors: cpu, or cuda for gloo, nccl and torchrun",
+        "help": "of tensors: cpu; or cuda, for gloo, nccl and torchrun",
     },
-    "--in-process": {"action": "store_true", "help": "sim: in the process of the tests, for a debugger"},
-    "--any-order": {"action": "store_true", "help": "sim: reductions add in an order drawn for each example"},
+    "--in-process": {"action": "store_true", "help": "sim: run ranks in the test process, for a debugger"},
+    "--any-order": {"action": "store_true", "help": "sim: draw the order of summation for each program"},
     "--ranks-per-gpu": {
         "type": int,
         "default": 1,
         "metavar": "N",
-        "help": "nccl, and torchrun on GPUs: ranks that share one",
+        "help": "nccl, and torchrun on GPUs: ranks per GPU",
     },
     "--cuda-stubs": {
         "action": "store_true",
-        "help": "without a GPU: CUDA streams, events and nvtx do nothing",
+        "help": "without a GPU: CUDA streams, events, nvtx do nothing",
     },
     "--model": {
         "metavar": "MODULE:NAME",
-        "help": "a function that makes your model: laws on that alone",
+        "help": "a function that makes your model: check only that",
     },
     "--budget": {
         "metavar": "TIME",
-        "help": "hold all laws in about this time, such as 60s or 5m",
+        "help": "finish in about this time, such as 60s or 5m",
     },
-    "--shard": {"metavar": "I/N", "help": "only the I-th of N parts of the laws"},
-    "--record": {"metavar": "FOLDER", "help": "keep what is done; started again, a stopped run goes on"},
-    "--report": {"metavar": "FOLDER", "help": "for the scripts of failures (default: lockstep-report)"},
-    "--html": {"metavar": "FILE", "help": "write verdicts and defects as a page, with pictures"},
-    "--json": {"metavar": "FILE", "help": "write the results as data; `lockstep diff` reads it"},
-    "--known": {"metavar": "FILE", "help": "known failures: new ones fail the run, and mended ones"},
-    "--write-known": {"metavar": "FILE", "help": "write such a file, of what fails"},
+    "--shard": {"metavar": "I/N", "help": "run only part I of N of the laws"},
+    "--record": {"metavar": "FOLDER", "help": "keep progress here; the same command then resumes"},
+    "--report": {"metavar": "FOLDER", "help": "for reports and scripts (default: lockstep-report)"},
+    "--html": {"metavar": "FILE", "help": "write a page with verdicts, defects and pictures"},
+    "--json": {"metavar": "FILE", "help": "write results as JSON, which `lockstep diff` reads"},
+    "--known": {"metavar": "FILE", "help": "known failures: only new or mended ones fail the run"},
+    "--write-known": {"metavar": "FILE", "help": "write a file for --known from the failures of this run"},
 }
 
 
