@@ -6,6 +6,7 @@ separation   defects told apart: faults that ship, several in one class
 shares       where the time of a law's examples goes
 first_seen   programs until a fault is first seen, with runs judged by one law or by all
 shared_runs  the time of a check that finds nothing, likewise
+published_shapes  every law on the right class of each published shape
 start        how long a user waits before anything happens
 exhausted_faults  which of the faults that ship every small program finds
 gpu          everything that needs a GPU, in parts that fit into minutes: `python -m lockstep.benchmarks.gpu`
