@@ -23,7 +23,6 @@ NOT_OURS = {
 # Not the first things that a user reads.
 RECORDS = {
     "docs/campaigns.md": "a diary of long runs",
-    "docs/limits.md": "a list of what is not drawn",
     "docs/what-runs.md": "a table, with what each program needs",
 }
 
