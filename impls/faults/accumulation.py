@@ -55,23 +55,6 @@ class NoSyncDoesNotNest(StaticBuckets):
             self.synchronize = True
 
 
-class AveragesWhereAnInnerNoSyncHasEnded(NaiveAccumulation):
-    """The same, where gradients are averaged when the caller says that backward is over, and not by hooks."""
-
-    known_fault = "what is ended inside an outer no_sync is averaged once an inner one has ended"
-    source = "recipe: a loop that ends the synchronization after each micro-batch"
-    killed_by = (COUNTS_ONCE,)
-
-    @contextlib.contextmanager
-    def no_sync(self) -> Iterator[None]:
-        """Restores True."""
-        self.synchronize = False
-        try:
-            yield
-        finally:
-            self.synchronize = True
-
-
 class AnErrorEndsEveryNoSync(StaticBuckets):
     """`no_sync` clears up after an error by switching synchronization on, whatever was before."""
 
@@ -352,3 +335,20 @@ class CountsHooksOnce(StaticBuckets):
         super().finish_gradient_synchronization()
         for parameter, gradient in own.items():
             parameter.grad = gradient
+
+
+class AveragesWhereAnInnerNoSyncHasEnded(NaiveAccumulation):
+    """The same, where gradients are averaged when the caller says that backward is over, and not by hooks."""
+
+    known_fault = "what is ended inside an outer no_sync is averaged once an inner one has ended"
+    source = "recipe: a loop that ends the synchronization after each micro-batch"
+    killed_by = (COUNTS_ONCE,)
+
+    @contextlib.contextmanager
+    def no_sync(self) -> Iterator[None]:
+        """Restores True."""
+        self.synchronize = False
+        try:
+            yield
+        finally:
+            self.synchronize = True

@@ -113,6 +113,8 @@ def test_a_report_names_every_way_in_which_a_law_may_run_a_program() -> None:
         "saved_by",
         "loner",
         "collects",
+        "in_layers",
+        "pieces",
     }
     ways = {field.name for field in fields(Conditions)} - more
     assert RUN_OTHERWISE.keys() == ways | {"asynchrony", "order"}
