@@ -3,6 +3,7 @@
 import numpy as np
 
 from lockstep.oracle.formats import FORMATS
+from lockstep.oracle.program import Scenario
 from lockstep.oracle.setup import WIRES
 from lockstep.oracle.state import Inside
 from lockstep.properties.judging.traffic import reductions
@@ -13,7 +14,12 @@ SPARE = 2  # digits by which a sum may be off that was rounded more than once
 
 
 def narrow_wire(trial: Trial, broken: LawBroken) -> str:
-    """The dtype of 16 bits in which gradients travel, though no parameter has 16 bits and nobody claims it; or ""."""
+    """The dtype of 16 bits in which gradients travel, though no parameter has 16 bits and nobody claims it; or "".
+
+    Always "" for what is no program of probes.
+    """
+    if not isinstance(broken.scenario, Scenario):
+        return ""
     claims, own = trial.claims, {parameter.dtype for parameter in broken.scenario.parameters}
     told = {call.dtype for report in broken.outcome for call in reductions(report.collectives)}
     narrow = [dtype for dtype in WIRES if dtype in told - own]
