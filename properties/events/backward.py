@@ -97,7 +97,13 @@ NESTED = Kind(
     while_joined=True,
 )
 TOGETHER = Kind("together", _together, _accumulation, forward=True, while_joined=True)
-OVERFLOW = Kind("overflow", _overflow, forward=True, options=("loss scale",))
+OVERFLOW = Kind(
+    "overflow",
+    _overflow,
+    lambda claims: not claims.plain_layers,  # whose layers multiply by zeros, and infinity times zero is nan
+    forward=True,
+    options=("loss scale",),
+)
 DIRECT = Kind(
     "direct",
     lambda loop, phase: loop.backward(phase, direct=True),
