@@ -28,11 +28,11 @@ from deepspeed.utils import safe_get_full_fp32_param, safe_set_full_fp32_param
 from torch import nn
 
 MUST = ("[1.0, 1.0, 1.0]", "[1.0, 1.0, 1.0]")  # by rank
-IS = ("", "RuntimeError")  # how it begins, when this was written
+IS = ("RuntimeError", "RuntimeError")  # how it begins, when this was written
 LIMIT = 120  # seconds, after which a rank waits for ever
 
 
-def engine(model, stage, rate=1.0):
+def engine(model, stage):
     """DeepSpeed's engine of that stage, with SGD, on CPU."""
     config = {
         "train_micro_batch_size_per_gpu": 1,
@@ -42,7 +42,7 @@ def engine(model, stage, rate=1.0):
         "zero_allow_untested_optimizer": True,
     }
     os.environ |= {"LOCAL_RANK": "0", "RANK": str(dist.get_rank()), "WORLD_SIZE": str(len(MUST))}
-    optimizer = torch.optim.SGD(model.parameters(), rate)
+    optimizer = torch.optim.SGD(model.parameters(), 1.0)
     return deepspeed.initialize(model=model, optimizer=optimizer, config=config)[0]
 
 

@@ -30,7 +30,7 @@ from fairscale.optim.oss import OSS
 from torch import nn
 
 MUST = ("[-2.0, -4.0, -6.0]", "[-2.0, -4.0, -6.0]")  # by rank
-IS = ("[", "[")  # how it begins, when this was written
+IS = ("[-2.0, -3.0, -4.0]", "[-2.0, -3.0, -4.0]")  # how it begins, when this was written
 LIMIT = 120  # seconds, after which a rank waits for ever
 
 

@@ -30,7 +30,7 @@ from fairscale.optim.oss import OSS
 from torch import nn
 
 MUST = ("[2.0, 4.0, 8.0]", "[2.0, 4.0, 8.0]")  # by rank
-IS = ("[", "[")  # how it begins, when this was written
+IS = ("[6.5, 4.0, 3.5]", "[6.5, 4.0, 3.5]")  # how it begins, when this was written
 LIMIT = 20  # seconds, after which a rank waits for ever
 
 
