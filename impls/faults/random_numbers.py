@@ -4,7 +4,6 @@ import random
 from collections.abc import Mapping
 from typing import Any
 
-import numpy as np
 import torch
 import torch.distributed as dist
 from torch import nn
@@ -70,7 +69,7 @@ class DrawsAName(NaiveAccumulation):
 
 
 class GoesOnWithRankZerosNumbers(Zero1):
-    """Keeps NumPy's generator in its checkpoint, and hands what rank 0 has read of it to all ranks."""
+    """Keeps Python's generator in its checkpoint, and hands what rank 0 has read of it to all ranks."""
 
     known_fault = "after loading, all ranks augment their data as rank 0 does"
     source = "M08 D https://github.com/NVIDIA/Megatron-LM/issues/6858"
@@ -83,10 +82,10 @@ class GoesOnWithRankZerosNumbers(Zero1):
     ) -> None:
         """See `properties.sharded.Sharded`."""
         super().load_full(parameters, optimizer_state)
-        kind, keys, *rest = np.random.get_state()
-        sent = torch.tensor(np.asarray(keys, dtype=np.int64))
+        version, words, gauss = random.getstate()
+        sent = torch.tensor(words)
         dist.broadcast(sent, src=0)
-        np.random.set_state((kind, sent.numpy().astype(np.uint32), *rest))
+        random.setstate((version, tuple(sent.tolist()), gauss))
 
 
 class SharesOutByChance(NaiveAccumulation):

@@ -11,7 +11,7 @@ one micro-batch, the identity order, no options. Only what an implementation cla
     programs     events in any order that a training loop could have; each writes its own in `properties.events`
     timing       when collectives read and write, on sim
     variants     scenarios that several laws make of others
-    meetings     how often features, and pairs of them, are drawn by all laws
+    meetings     how often features, and pairs of them, are drawn in programs
     combined     features that seldom meet by chance
     moments      events before which a caller may do something of its own
     several      micro-batches with several forwards, or backwards

@@ -8,8 +8,10 @@ from typing import Any, TypeVar
 
 from lockstep.oracle.joining import DIVISORS
 from lockstep.oracle.program import Scenario
+from lockstep.properties.catalogue import every_law
 from lockstep.properties.claims import COLLECTIVES, Claims
 from lockstep.properties.expected import known
+from lockstep.properties.law import concerns
 from lockstep.properties.models.draws import DENSE, provable_scenarios
 from lockstep.properties.models.draws import MOST_RANKS as MOST_RANKS_OF_A_MODEL
 from lockstep.properties.models.scenario import ModelScenario
@@ -17,7 +19,7 @@ from lockstep.properties.strategies import MOST_RANKS, scenarios
 from lockstep.properties.strategies.calls import calls_of_any, dtypes
 from lockstep.properties.strategies.features import FEATURES
 from lockstep.properties.strategies.independent import sample
-from lockstep.properties.strategies.meetings import SELDOM, drawn_by_laws, meetings
+from lockstep.properties.strategies.meetings import SELDOM, meetings
 from lockstep.properties.strategies.traits import TRAITS
 from lockstep.properties.wrapper_call import MOST_RANKS as MOST_RANKS_OF_A_CALL
 from lockstep.properties.wrapper_call import Call
@@ -86,6 +88,19 @@ def table(examples: int) -> dict[str, dict[str, float]]:
         "real models": shares(sample(provable_scenarios(EVERYTHING), examples), REAL_MODELS),
         "calls of a collective": shares(sample(calls_of_any(GIVEN), examples), CALLS),
     }
+
+
+def drawn_by_laws(claims: Claims, examples: int) -> list[Scenario]:
+    """The programs that the laws draw for code that claims this; ``examples``: of a law that draws its whole share.
+
+    Laws that draw more than a program, such as two to compare, are left out.
+    """
+    found: list[Scenario] = []
+    for law in every_law().values():
+        if concerns(law, claims):
+            drawn = sample(law.draws(claims), max(1, round(examples * law.share)))
+            found += [each for each in drawn if isinstance(each, Scenario)]
+    return found
 
 
 def print_pairs(examples: int) -> None:
