@@ -11,6 +11,7 @@
     run         starts it on a trial's world
     replay      the same as on the ranks, rank by rank, in one process
     exact       the multilayer perceptron in integers: the whole batch, nothing rounds
+    partings    the ways in which right code averages in parts what is one mean
     proved      what must be seen, from the replay or in integers
     judge       compares
     again       a run that failed, once more: ``python -m lockstep.properties.models.again``

@@ -14,6 +14,7 @@ from lockstep.oracle.state import Inside
 from lockstep.properties.judging.wire import on_the_wire
 from lockstep.properties.models import exact
 from lockstep.properties.models.model_seen import ModelSeen
+from lockstep.properties.models.partings import Batch, partings
 from lockstep.properties.models.scenario import EXACT, ModelScenario
 from lockstep.properties.trial import Trial
 from lockstep.worlds.contract import Job
@@ -127,16 +128,18 @@ def _means(terms: list[Interval], batches: Sequence[Sequence[Values]], like: Val
     def taken(of_ranks: Sequence[Interval]) -> Interval:
         return enclosures.mean(of_ranks, trial.claims.averaging, wide, compressed).round(form)
 
-    means = [taken(way) for way in ways]
-    if (
-        not trial.claims.silent_no_sync
-    ):  # each micro-batch may be averaged, by itself or on top of the average of those before
-        first, *others = (_contributions([batch], like, wide) for batch in batches)
+    def in_turn(parts: Sequence[Batch]) -> list[Interval]:
+        """Each part is averaged by itself, or on top of the average of those before."""
+        first, *others = (_contributions([part], like, wide) for part in parts)
         apart = [together := taken(first)]
         for of_ranks in others:
             apart.append(taken(of_ranks))
             together = taken([enclosures.add([together, own], wide) for own in of_ranks])
-        means += [enclosures.add(apart, form), together]
+        return [enclosures.add(apart, form), together]
+
+    means = [taken(way) for way in ways]
+    for parts in partings(batches, trial.claims):
+        means += in_turn(parts)
     mean = hull(*means)
     found: Values = []
     for index, parameter in enumerate(like):

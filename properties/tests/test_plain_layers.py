@@ -1,5 +1,7 @@
 """Code that shards only layers which it knows is drawn models that are made of these."""
 
+from dataclasses import replace
+
 import pytest
 import torch
 from torch import nn
@@ -8,7 +10,12 @@ from lockstep.oracle.events import Backward, Finish, Step
 from lockstep.oracle.model import Parameter
 from lockstep.oracle.program import Scenario
 from lockstep.properties.catalogue import every_law
+from lockstep.properties.claims import Claims
 from lockstep.properties.implementations import look_up
+from lockstep.properties.models import judge
+from lockstep.properties.models.proved import expect
+from lockstep.properties.models.run import run
+from lockstep.properties.models.scenario import ModelScenario
 from lockstep.properties.ranks.layers import layer_of, weight_read
 from lockstep.properties.searching.search import search
 from lockstep.properties.tests.scripts import lines
@@ -74,3 +81,14 @@ def test_a_script_says_of_pieces_what_is_wrong_with_them(sim: World, name: str) 
     assert right
     assert not any("WRONG" in line for line in right)
     assert any("WRONG" in line for line in wrong)
+
+
+def test_who_gathers_a_weight_for_each_use_may_average_what_each_use_gives(sim: World) -> None:
+    """Each mean is rounded, and the sum of them, which one unit in the last place shows."""
+    scenario = ModelScenario("transformer", twice=True)
+    (right,) = look_up([shape("ShardsLayers")], sim)
+    found = run(Trial(right, sim), scenario)
+    judge.gradients(found, expect(Trial(right, sim), scenario, found.observations[0]), "")
+    at_once = Trial(replace(right, claims=Claims()), sim)
+    with pytest.raises(SilentlyWrong, match="On rank 0, in step 0, block"):
+        judge.gradients(found, expect(at_once, scenario, found.observations[0]), "")

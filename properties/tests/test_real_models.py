@@ -4,6 +4,7 @@ import subprocess
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from itertools import product
 from pathlib import Path
 
 import numpy as np
@@ -13,11 +14,13 @@ from torch import nn
 
 from lockstep.oracle import lattice
 from lockstep.properties import test_models
+from lockstep.properties.claims import Claims
 from lockstep.properties.diagnosing.diagnosis import diagnose
 from lockstep.properties.judging.judge import same_bits
 from lockstep.properties.law import law_of
 from lockstep.properties.models import data, exact, modules
 from lockstep.properties.models.draws import DENSE
+from lockstep.properties.models.partings import partings
 from lockstep.properties.models.proved import expect, unseen
 from lockstep.properties.models.rank import backward, batch_of, forward
 from lockstep.properties.models.run import run
@@ -355,3 +358,18 @@ def test_uses_of_a_module_may_be_added_in_any_order(sim: World, name: str) -> No
     """
     for checkpoint in ("", "re-entrant"):
         MEAN.check(trial_of(name, sim), ModelScenario("transformer", 3, (2, 1), checkpoint, twice=True))
+
+
+@pytest.mark.parametrize("silent", [True, False])
+def test_whatever_way_a_mean_is_taken_in_parts_each_use_is_in_one_of_them(silent: bool) -> None:
+    def of(batch: int, rank: int) -> list[list[str]]:
+        return [[f"{batch}{rank}a", f"{batch}{rank}b"], [f"{batch}{rank}"]]
+
+    batches = [[of(batch, rank) for rank in range(2)] for batch in range(3)]
+    ways = [*partings(batches, Claims(stage=3, silent_no_sync=silent))]
+    assert len(ways) == (3 if silent else 2)
+    for way in ways:
+        for rank, parameter in product(range(2), range(2)):
+            found = [use for part in way for use in part[rank][parameter] if use is not None]
+            assert sorted(found) == sorted(use for batch in batches for use in batch[rank][parameter])
+    assert len({tuple(map(repr, way)) for way in ways}) == len(ways)

@@ -1,0 +1,43 @@
+"""The ways in which right code averages in parts what is one mean. Each way rounds in its own places."""
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from lockstep.properties.claims import Claims
+
+Batch = Sequence[Sequence[Sequence[Any]]]  # a micro-batch: by rank and parameter the gradient of each use, or None
+
+
+def partings(batches: Sequence[Batch], claims: Claims) -> Iterator[Sequence[Batch]]:
+    """The parts of each way, in the order in which they are averaged; every use is in one of them.
+
+    Code that communicates inside `no_sync` may average each micro-batch by itself. Code that gathers a parameter for
+    each use, as stage 3 does, may average the gradient of each use by itself. Under a silent `no_sync` only the last
+    micro-batch is averaged. What was accumulated before it goes with one of its uses, or by itself.
+    """
+    if not claims.silent_no_sync:
+        yield batches
+    if claims.stage != 3 or max(len(uses) for uses in batches[0][0]) == 1:
+        return
+    *earlier, uses = (_by_use(batch) for batch in batches)
+    before = [use for batch in earlier for use in batch]
+    if not claims.silent_no_sync:
+        yield [*before, *uses]
+    elif not before:
+        yield uses
+    else:
+        yield [_as_one(before), *uses]
+        for place, use in enumerate(uses):
+            yield [_as_one([*before, use]), *uses[:place], *uses[place + 1 :]]
+
+
+def _by_use(batch: Batch) -> list[Batch]:
+    """A micro-batch as several, in each of which a parameter has one of its uses at most."""
+    most = max(len(uses) for uses in batch[0])
+    return [[[uses[use : use + 1] or [None] for uses in mine] for mine in batch] for use in range(most)]
+
+
+def _as_one(batches: Sequence[Batch]) -> Batch:
+    """Several micro-batches as one that has the uses of all."""
+    by_rank = zip(*batches, strict=True)
+    return [[[use for uses in found for use in uses] for found in zip(*mine, strict=True)] for mine in by_rank]
