@@ -23,7 +23,7 @@ def held(world: str, row: Row, examples: int) -> tuple[int, int, list[str]]:
 
     ``examples``: the least number over all laws, each of which draws as many.
     """
-    bench = Bench([f"{row.module}:{row.names[0]}"], decide([world], None, True, 1, False))
+    bench = Bench([f"{row.module}:{row.names[0]}"], decide([world], None, world == "sim", 1, False))
     try:
         (implementation,) = bench.implementations
         laws = [law for law in plainest_first() if is_held(law, implementation, world, probed=False)]

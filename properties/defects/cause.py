@@ -7,7 +7,7 @@ from typing import Any
 from lockstep.oracle.program import Scenario
 from lockstep.properties.claim import told as declared
 from lockstep.properties.claims import Claims
-from lockstep.properties.defects.needs import is_counted, is_named, needs
+from lockstep.properties.defects.needs import has, is_counted, is_named
 from lockstep.properties.strategies.features import FEATURES
 from lockstep.properties.strategies.within import beyond
 
@@ -25,7 +25,7 @@ class Cause:
 
     def within(self, drawn: Any, family: str = "") -> bool:
         """True if a program or call that a law of this family is about to run contains it."""
-        return bool(self.needs) and self.only in ("", family) and self.needs <= needs(drawn)
+        return bool(self.needs) and self.only in ("", family) and self.needs <= has(drawn)
 
     @property
     def rounds_to(self) -> str:

@@ -6,6 +6,7 @@ from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 from lockstep.properties.defects.cause import Cause
+from lockstep.properties.defects.needs import ALTERNATIVES
 
 
 @dataclass(frozen=True)
@@ -83,11 +84,11 @@ class Defect:
 
 
 def the_same(known: Iterable[Defect], cause: Cause, manner: str) -> Defect | None:
-    """Of the known defects, the one that a minimal failing program is another sight of, with its cause widened to what
-    both programs need; None: it is a defect of its own.
+    """Of the known defects, the one of which a minimal failing program is another sight; None: it is of its own.
 
-    It is the same where both need the same but for numbers, or one needs what the other does and less, and it goes
-    wrong in the same way.
+    It is the same where both need the same but for numbers; or where it goes wrong in the same manner, and one needs
+    what the other does and less. The cause is then widened to what both programs need. It is also the same where it
+    goes wrong in the same manner, and both need the same but for `ALTERNATIVES`. The defect then has both causes.
     """
     for defect in known:
         for place, other in enumerate(defect.causes):
@@ -98,4 +99,6 @@ def the_same(known: Iterable[Defect], cause: Cause, manner: str) -> Defect | Non
                 wider = Cause(cause.needs & other.needs, cause.only)
                 if wider.needs or not (cause.needs and other.needs):
                     return replace(defect, causes=(*defect.causes[:place], wider, *defect.causes[place + 1 :]))
+            elif defect.manner == manner and any(mine ^ theirs <= each for each in ALTERNATIVES):
+                return replace(defect, causes=(*defect.causes, cause))
     return None

@@ -17,6 +17,9 @@ from lockstep.properties.exercise import Exercise
 from lockstep.properties.models.scenario import ModelScenario
 from lockstep.properties.strategies.features import FEATURES
 
+FREEZES = {"freeze", "Freeze"}  # of programs that freeze a parameter, not of those that only train one again
+# By which a program comes to the same. What goes wrong in one manner with either has one cause.
+ALTERNATIVES = (frozenset({"frozen parameters", "freeze"}),)
 COUNTED = {"rank", "parameter", "element", "micro-batch", "step", "window"}
 PLAIN_FIELDS = {"world_size", "parameters", "program", "caller", "sparse", "wire", "only", "learning_rate", "roles"}
 
@@ -36,6 +39,13 @@ def needs(drawn: Any) -> frozenset[str]:
     return frozenset()  # what is drawn beside a program, such as a moment, is the law's
 
 
+def has(drawn: Any) -> frozenset[str]:
+    """Its needs, and the names that go without saying: what a program contains, to be compared with a cause."""
+    if isinstance(drawn, tuple):
+        return frozenset().union(*map(has, drawn))
+    return _named_of_a_program(drawn) if isinstance(drawn, Scenario) else needs(drawn)
+
+
 def is_named(need: str) -> bool:
     """True if it is a feature, in words, and not only a field or a number."""
     return need[:1].islower() and ":" not in need and "_" not in need
@@ -49,8 +59,16 @@ def is_counted(need: str) -> bool:
 
 @lru_cache(maxsize=4096)
 def _of_a_program(scenario: Scenario) -> frozenset[str]:
+    found = _named_of_a_program(scenario)
+    return found.difference(*(_IMPLIED.get(need, ()) for need in found))
+
+
+@lru_cache(maxsize=4096)
+def _named_of_a_program(scenario: Scenario) -> frozenset[str]:
     found = {*_features(scenario), *_set_up(scenario), *_events(scenario), *_counts(scenario)}
-    return frozenset(found.difference(*(_IMPLIED.get(need, ()) for need in found)))
+    if not any(event.frozen for _, event in scenario.events(Freeze)):
+        found -= FREEZES
+    return frozenset(found)
 
 
 # What is no feature, but not claimed by everybody: in the words of `properties.strategies.within.beyond`.
@@ -79,7 +97,7 @@ _IMPLIED: Mapping[str, tuple[str, ...]] = {
     "different hook orders": ("another order than that of registration", "2 parameters"),
     "unused": ("2 parameters",),
     "an odd number of ranks": ("3 ranks",),
-    "parameters that are trained again": ("freeze", "Freeze", "Freeze:frozen"),
+    "parameters that are trained again": ("frozen parameters", "freeze", "Freeze", "Freeze:frozen"),
 }
 
 

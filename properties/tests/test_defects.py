@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -98,7 +99,28 @@ def test_rounding_is_one_cause_and_numbers_that_fit_are_drawn_on() -> None:
 
 def test_what_is_trained_again_was_frozen_before() -> None:
     scenario = Scenario(2, (ONE,), (Freeze((0,)), Freeze((0,), frozen=False), *PLAIN.program))
-    assert Cause(needs(scenario) - PLAINEST).words() == "parameters that are trained again"
+    cause = Cause(needs(scenario) - PLAINEST)
+    assert cause.words() == "parameters that are trained again"
+    assert cause.within(Scenario(2, (replace(ONE, trainable=False),), (Freeze((0,), frozen=False), *PLAIN.program)))
+
+
+def test_a_program_contains_what_goes_without_saying_of_it() -> None:
+    of_the_other = (Backward(((1,), (1,))), Finish())
+    frozen = Scenario(2, (ONE, ONE), (Freeze((0,)), *of_the_other))
+    cause = Cause(needs(frozen) - PLAINEST)
+    again = replace(frozen, program=(frozen.program[0], Freeze((0,), frozen=False), *of_the_other))
+    assert not needs(frozen) <= needs(again)
+    assert cause.within(again)
+    only_again = Scenario(2, (replace(ONE, trainable=False), ONE), (Freeze((0,), frozen=False), *of_the_other))
+    assert not cause.within(only_again)
+
+
+def test_what_is_frozen_from_the_start_or_later_is_one_defect_if_it_goes_wrong_in_one_manner() -> None:
+    known, later = [defect(1, Cause(frozenset({"frozen parameters"})))], Cause(frozenset({"freeze", "Freeze"}))
+    again = the_same(known, later, known[0].manner)
+    assert again is not None
+    assert again.causes == (known[0].causes[0], later)
+    assert the_same(known, later, "in another way") is None
 
 
 def test_all_processes_of_a_run_know_of_a_defect_and_in_one_order(tmp_path: Path) -> None:
