@@ -101,7 +101,7 @@ def _point(value: lattice.Lattice | None, form: str) -> Inside | None:
     return Inside(values, values, form)
 
 
-def _contributions(batches: Sequence[Sequence[Values]], like: Values, form: str) -> list[Interval]:
+def _contributions(batches: Sequence[Batch], like: Values, form: str) -> list[Interval]:
     """By rank, what it has of all gradients after some micro-batches; none counts as zero.
 
     A parameter's uses in all of them may be added in any order: whoever recomputes or gathers it for each use adds each
@@ -109,7 +109,7 @@ def _contributions(batches: Sequence[Sequence[Values]], like: Values, form: str)
     """
     most = max(len(uses) for uses in batches[0][0])
 
-    def flat(gradients: Values, use: int) -> Interval:
+    def flat(gradients: Sequence[Sequence[Any]], use: int) -> Interval:
         found = [uses[use] if use < len(uses) else None for uses in gradients]
         pairs = zip(found, like, strict=True)
         return Interval.point(np.concatenate([(np.zeros_like(p) if g is None else g).reshape(-1) for g, p in pairs]))
@@ -120,7 +120,7 @@ def _contributions(batches: Sequence[Sequence[Values]], like: Values, form: str)
     return [of(rank) for rank in range(len(batches[0]))]
 
 
-def _means(terms: list[Interval], batches: Sequence[Sequence[Values]], like: Values, trial: Trial, form: str) -> Values:
+def _means(terms: list[Interval], batches: Sequence[Batch], like: Values, trial: Trial, form: str) -> Values:
     compressed, place = trial.claims.wire_dtype or "", 0
     wide = form if compressed else on_the_wire(form, trial.claims)
     ways = [terms] if wide == form else [terms, _contributions(batches, like, wide)]  # accumulated in either
