@@ -4,6 +4,7 @@ Nothing of the user's pytest takes part: no ini file, no conftest, no plugin, no
 """
 
 import argparse
+import ast
 import os
 import re
 from collections.abc import Sequence
@@ -58,6 +59,8 @@ def main(parser: argparse.ArgumentParser, arguments: Sequence[str]) -> None:
             parser.error(f"{option}: {why}")
     if not re.fullmatch(r"auto|logical|\d+", asked.n):
         parser.error(f"-n {asked.n}: give a number of processes, 0 to use only this process, or auto")
+    if asked.k and not _is_expression(_as_keyword(asked.k)):
+        parser.error(f"-k {asked.k}: write words of a law's name, or numbers, with `and`, `or`, `not`: P1 or P3")
     for target in asked.targets:
         if why := no_target(target):
             parser.error(why)
@@ -165,12 +168,26 @@ def _asked(asked: argparse.Namespace) -> list[str]:
 
 def _as_keyword(words: str) -> str:
     """Translate `-k` for pytest: words of a law's name as it is printed, a number such as P6, or an
-    expression of such.
+    expression of such. A comma means or.
     """
+    if "," in words:
+        return " or ".join(f"({_as_keyword(part)})" for part in words.split(","))
     if not {*re.findall(r"\w+|[()]", words)} & {"and", "or", "not", "(", ")"}:
         words = "_".join(words.split())
     # A number that no law has stays as it is, and is in no name.
     return re.sub(r"\b[Pp]\d+\b", lambda number: f"({' or '.join(laws_named(number[0])) or number[0]})", words)
+
+
+def _is_expression(keyword: str) -> bool:
+    """True if pytest can read it: words with and, or, not and parentheses."""
+    words = re.sub(r"[^\s()]+", lambda word: word[0] if word[0] in ("and", "or", "not") else "word", keyword)
+    try:
+        parts = [*ast.walk(ast.parse(words.strip(), mode="eval").body)]
+    except SyntaxError:
+        return False
+    return all(
+        isinstance(part, ast.BoolOp | ast.boolop | ast.UnaryOp | ast.Not | ast.Name | ast.Load) for part in parts
+    )
 
 
 def _unknown(option: str) -> str:

@@ -79,6 +79,8 @@ WRONG = {
     "a root": (["check", "a:B", "--", "--rootdir=x"], "--rootdir=x: the laws are not files of your project"),
     "a test file": (["check", "a:B", "--", "test_mine.py"], "test_mine.py: the laws are not files of your project"),
     "an implementation": (["check", "a:B", "--impl", "c:D"], "--impl: write the target directly after `check`"),
+    "words that are no expression": (["check", "a:B", "-k", "P1 or"], "-k P1 or: write words of a law's name"),
+    "laws that are called": (["check", "a:B", "-k", "P1 (P3)"], "-k P1 (P3): write words of a law's name"),
     "an unknown option": (
         ["check", "a:B", "--fast"],
         "--fast: there is no such option; options of pytest go after `--`",
@@ -129,6 +131,7 @@ def test_laws_are_chosen_by_their_words_their_numbers_or_an_expression_of_both()
     assert _as_keyword("replicas are bitwise") == "replicas_are_bitwise"
     assert _as_keyword("equal_the_mean or no_sync") == "equal_the_mean or no_sync"
     assert _as_keyword("P99") == "(P99)"
+    assert _as_keyword("equal the mean, no_sync") == "(equal_the_mean) or (no_sync)"
     chosen = _as_keyword("p6 and not nobody")
     assert chosen.startswith("(test_")
     assert "test_a_parameter_that_some_ranks_used_gets_the_mean_on_all or test_" in chosen
