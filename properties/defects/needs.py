@@ -97,7 +97,7 @@ _IMPLIED: Mapping[str, tuple[str, ...]] = {
     "different hook orders": ("another order than that of registration", "2 parameters"),
     "unused": ("2 parameters",),
     "an odd number of ranks": ("3 ranks",),
-    "parameters that are trained again": ("frozen parameters", "freeze", "Freeze", "Freeze:frozen"),
+    "parameters that are trained again": ("freeze", "Freeze", "Freeze:frozen"),
 }
 
 

@@ -101,7 +101,6 @@ def test_what_is_trained_again_was_frozen_before() -> None:
     scenario = Scenario(2, (ONE,), (Freeze((0,)), Freeze((0,), frozen=False), *PLAIN.program))
     cause = Cause(needs(scenario) - PLAINEST)
     assert cause.words() == "parameters that are trained again"
-    assert cause.within(Scenario(2, (replace(ONE, trainable=False),), (Freeze((0,), frozen=False), *PLAIN.program)))
 
 
 def test_a_program_contains_what_goes_without_saying_of_it() -> None:
