@@ -1,6 +1,7 @@
 """Checkpoints that are saved and loaded in an unusual but right way."""
 
 import copy
+import random
 from collections.abc import Mapping
 from types import SimpleNamespace
 from typing import Any
@@ -68,3 +69,23 @@ class BeginsAnewToLoad(Zero1):
             old = self.optimizer.inner
             self.optimizer.inner = type(old)([dict(group) for group in old.param_groups], lr=1.0)  # each has its own
         super().load_full(parameters, optimizer_state)
+
+
+class DrawsWhileItLoads(Zero1):
+    """Fills tensors with random numbers before it loads, as a model that is made anew does."""
+
+    odd = "loading draws random numbers, and then gives each rank's generators their own states back"
+
+    def load_full(
+        self,
+        parameters: Mapping[str, torch.Tensor],
+        optimizer_state: Mapping[str, Mapping[str, torch.Tensor]] | None = None,
+    ) -> None:
+        """See `properties.sharded.Sharded`."""
+        kept = torch.get_rng_state(), random.getstate()
+        random.seed(dist.get_rank())
+        for parameter in self.module.parameters():
+            torch.rand_like(parameter, dtype=torch.float32)
+        super().load_full(parameters, optimizer_state)
+        torch.set_rng_state(kept[0])
+        random.setstate(kept[1])
