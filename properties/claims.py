@@ -34,6 +34,7 @@ SCHEDULES = {1: ("reduce-scatter", "all-reduce"), 3: ("gather twice", "gather on
 REDUCTIONS = ("float32", "float64")
 # Beside True and False.
 MASTERS = "always"
+RENAMED = "under new names"
 # Two ranks have as many: models have up to five parameters.
 MOST_PER_RANK = 2
 # Who saves a sharded optimizer's state: each rank its own, or rank 0 that of all, which every rank then loads.
@@ -79,6 +80,10 @@ def _own_optimizer(name: str) -> Callable[[Shape], str]:
 def _no_optimizer(name: str) -> Callable[[Shape], str]:
     words = f"{name} is for sharded optimizers, made of parameters and a class of optimizers, and it is none"
     return lambda shape: "" if shape.is_optimizer else words
+
+
+def _no_optimizer_of_its_own(shape: Shape) -> str:
+    return "steps_in_backward needs a method make_optimizer" if shape.makes_optimizer is False else ""
 
 
 def _no_rule(claims: "Claims") -> str:
@@ -315,6 +320,11 @@ class Claims:
         inferred=lambda shape: shape.leaves_weights or shape.is_optimizer,
     )
     idle_steps: bool = claim(True, "An optimizer step without any gradient changes nothing.")
+    steps_in_backward: bool = claim(
+        False,
+        "Its optimizer steps in each backward that synchronizes, and gradients are freed there. Only this is checked.",
+        lacking=_no_optimizer_of_its_own,
+    )
     several_optimizers: bool = claim(
         True,
         "Each group of parameters may have an optimizer of its own.",
@@ -366,9 +376,10 @@ class Claims:
         "The caller may make deep copies of the wrapped model. A copy keeps the weights of that moment.",
         probed=True,
     )
-    replaced_parameters: bool = claim(
+    replaced_parameters: bool | str = claim(
         False,
-        "The caller may assign new parameters after wrapping.",
+        "The caller may assign new parameters after wrapping, under the same names, or also under new names.",
+        choices=(False, True, RENAMED),
         probed=True,
         lacking=_own_optimizer("replaced_parameters"),
     )
@@ -511,6 +522,12 @@ class Claims:
         inferred=lambda shape: shape.of_one_kind,
         lacking=_no_optimizer("of_one_kind"),
         excluded=_no_rule,
+    )
+    missing_gradients: bool = claim(
+        False,
+        "An averaged gradient may be None on some ranks. The step uses it all the same, or raises on every rank.",
+        probed=True,
+        lacking=_no_optimizer("missing_gradients"),
     )
     closures: bool = claim(
         False,

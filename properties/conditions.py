@@ -29,6 +29,7 @@ class Conditions:
     saved_by: str | None = SAVED_BY[0]  # who is claimed to save its state
     pieces: bool = False  # ranks may hold parameters in pieces, which nobody but us may put together
     in_layers: bool = False  # plain layers hold the parameters that they can
+    withheld: bool = False  # a sharded optimizer finds means only on ranks that had a gradient of their own
     closures: bool = False  # its steps find gradients only once they have called a closure
     added: int = -1  # the Step right before which the last group is added to it; below zero: it is made with all
     scheduled: bool = False  # a scheduler of torch's sets learning rates

@@ -85,6 +85,8 @@ OF_OPTIMIZERS = {"P4", "P5", "P10", "P11", "P12"} | {
     "test_what_is_held_does_not_grow_from_step_to_step",
 }
 OF_CLASSES = "test_steps_of_any_claimed_class_have_the_bits_of_the_plain_optimizer"
+# Where a backward steps, no gradient is there to be looked at, so that other laws cannot be told.
+OF_STEPS_IN_BACKWARD = "test_a_backward_that_steps_uses_the_mean_of_all_micro_batches_once"
 # Of what the ranks of a sharded optimizer hold, each its own, nothing is to be the same on all.
 NOT_OF_OPTIMIZERS = {"test_optimizer_state_is_the_same_on_every_rank"}
 
@@ -118,6 +120,8 @@ def concerns(law: Law, claims: Claims) -> bool:
     if claims.is_optimizer and (law.name in NOT_OF_OPTIMIZERS or not {law.number, law.name} & OF_OPTIMIZERS):
         return False
     if claims.of_one_kind and law.name != OF_CLASSES:
+        return False
+    if claims.steps_in_backward and law.name != OF_STEPS_IN_BACKWARD:
         return False
     if law.number != claims.family and (claims.family or law.number in KINDS.values()):
         return False

@@ -6,10 +6,10 @@ from functools import partial
 from hypothesis import strategies as st
 
 from lockstep.oracle.caller import Caller
-from lockstep.oracle.events import Backward, Duplicate, Finish, Move, Step
+from lockstep.oracle.events import Backward, Duplicate, Finish, Load, Move, Replace, Save, SaveAndLoad, Step
 from lockstep.oracle.model import Parameter
 from lockstep.oracle.program import Scenario
-from lockstep.properties.claims import EQUAL_FROM, Claims
+from lockstep.properties.claims import EQUAL_FROM, RENAMED, Claims
 from lockstep.properties.events.backward import READ
 from lockstep.properties.expected import is_exact
 from lockstep.properties.judging import judge
@@ -71,6 +71,15 @@ def with_freezing(claims: Claims) -> st.SearchStrategy[Scenario]:
     return drawn.filter(lambda scenario: is_exact(scenario, claims))
 
 
+def renamed(claims: Claims) -> st.SearchStrategy[Scenario]:
+    """Scenarios in which each parameter that is replaced gets a new name."""
+    steady = replace(claims, reloads=False, copied_models=False, moved_parameters=False, joins=())
+    kinds = [(), ("step",), ("several steps",), ("units",), *[("accumulation",)] * claims.accumulation]
+    drawn = st.one_of(*(exact_scenarios(steady, has=("replace", *kind)) for kind in kinds))
+    there = drawn.filter(lambda scenario: not scenario.has(Save, SaveAndLoad, Load))
+    return there.map(lambda scenario: scenario.with_each(Replace, lambda event: (replace(event, renamed=True),)))
+
+
 def replaced(claims: Claims) -> st.SearchStrategy[Scenario]:
     """Scenarios in which parameters are replaced, one of them again and again in a third of them."""
     drawn = exact_scenarios(claims, has=("replace",))
@@ -89,7 +98,7 @@ def test_what_is_frozen_or_trained_again_is_followed(trial: Trial, scenario: Sce
     judge.values_equal(*trial.run_and_expect(scenario), "What is trained now is not what is synchronized.")
 
 
-@law("P15", replaced, needs=lambda claims: claims.replaced_parameters, shown_by=having("replace"), share=0.8)
+@law("P15", replaced, needs=lambda claims: bool(claims.replaced_parameters), shown_by=having("replace"), share=0.8)
 def test_parameters_that_are_replaced_are_synchronized(trial: Trial, scenario: Scenario) -> None:
     """If new parameters replace those that the model had at wrapping, they are synchronized like these.
 
@@ -98,6 +107,19 @@ def test_parameters_that_are_replaced_are_synchronized(trial: Trial, scenario: S
     Broken by assigning parameters after wrapping: pytorch/pytorch#12603, pytorch/pytorch#104336.
     """
     judge.values_equal(*trial.run_and_expect(scenario), "Parameters that were replaced are not synchronized.")
+
+
+@law("P15", renamed, needs=lambda claims: claims.replaced_parameters == RENAMED)
+def test_parameters_with_names_that_the_model_did_not_have_are_synchronized(trial: Trial, scenario: Scenario) -> None:
+    """If a module gets new parameters after wrapping, under names that it did not have, their gradients are the mean
+    over ranks like all others. Or every rank raises.
+
+    Why: adapters for fine-tuning are often attached to a model that is already wrapped. A wrapper that knows parameters
+    by name, or has listed them, leaves the new ones to each rank.
+
+    Broken for adapters that are attached after sharding: huggingface/transformers#48873, hao-ai-lab/FastVideo#1666.
+    """
+    judge.values_equal(*trial.run_and_expect(scenario), "Parameters with new names are not synchronized.")
 
 
 def with_ties(claims: Claims) -> st.SearchStrategy[Scenario]:

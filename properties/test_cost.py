@@ -61,7 +61,7 @@ def windows(
     at_once = claims.equal_from == EQUAL_FROM[0]  # else a forward comes before anything else
     claimed = {"evaluate": claims.evaluates, "freeze": claims.freezing and at_once}
     claimed |= {"raise": claims.survives_errors and at_once, "save": claims.reloads}
-    claimed |= {"replace": claims.replaced_parameters and at_once, "in turns": claims.freezing and at_once}
+    claimed |= {"replace": bool(claims.replaced_parameters) and at_once, "in turns": claims.freezing and at_once}
     asked = [name for name in more if claimed.get(name, True)]
     chosen = draw(st.sets(st.sampled_from(asked), max_size=2)) if asked else set()
     changed = sorted(chosen & {"frozen", "freeze", "in turns", "replace"})[:1] if len(sizes) > 1 else []

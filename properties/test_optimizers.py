@@ -6,7 +6,17 @@ from math import prod
 from hypothesis import strategies as st
 from hypothesis.errors import UnsatisfiedAssumption
 
-from lockstep.oracle.events import Backward, Finish, Freeze, SetHyperparameters, Step, ZeroGrad
+from lockstep.oracle.events import (
+    Backward,
+    Clip,
+    Finish,
+    Freeze,
+    Save,
+    SaveAndLoad,
+    SetHyperparameters,
+    Step,
+    ZeroGrad,
+)
 from lockstep.oracle.model import Group, Hyperparameters, Parameter
 from lockstep.oracle.program import Scenario
 from lockstep.properties.claims import SAVED_BY, Claims
@@ -52,6 +62,59 @@ def test_a_step_runs_its_closure_once_and_returns_the_loss(trial: Trial, scenari
     """
     run = trial.run(scenario, closures=True)
     judge.values_equal(run, trial.expected(scenario), "A step that is given a closure goes wrong.")
+
+
+def takes_missing_gradients(claims: Claims) -> bool:
+    """True if means are taken before the step, and some ranks may lack one."""
+    there = claims.unused == "untouched" and claims.most_ranks > 1
+    return claims.missing_gradients and there and not claims.averages_in_step
+
+
+def lacking_a_mean(claims: Claims) -> st.SearchStrategy[Scenario]:
+    """Steps before which a rank had no gradient of a parameter that another rank had one of."""
+    kinds = ((), ("momentum",), ("adam",), ("several steps",), ("several steps", "adam"))
+    # On a mean that a rank lacks no other can be added up.
+    claims = replace(claims, reloads=False, adds_to_averages=False)
+    drawn = st.one_of(*(exact_scenarios(claims, has=("unused", "step", *kind)) for kind in kinds))
+    return drawn.filter(lambda scenario: scenario.loss_scale is None and lacks_a_mean(scenario))
+
+
+def lacks_a_mean(scenario: Scenario) -> bool:
+    """True if a rank has used a parameter since gradients were dropped and another has not, when the optimizer steps;
+    and no norm is taken, which would be another on each rank.
+    """
+    if scenario.has(Clip, Save, SaveAndLoad):
+        return False
+    used: list[set[int]] = [set() for _ in range(scenario.world_size)]
+    for event in scenario.program:
+        if isinstance(event, Backward):
+            for mine, order in zip(used, event.orders, strict=True):
+                mine.update(map(scenario.tensor, order))
+        elif isinstance(event, ZeroGrad) and event.set_to_none:
+            used = [set() for _ in used]
+        elif isinstance(event, Step) and any(mine != used[0] for mine in used):
+            return True
+    return False
+
+
+@law(
+    "P12",
+    lacking_a_mean,
+    needs=takes_missing_gradients,
+)
+def test_a_mean_that_some_ranks_lack_is_stepped_like_any_other(trial: Trial, scenario: Scenario) -> None:
+    """If the averaged gradient of a parameter is None on some ranks, the step uses it as if every rank had it. Or it
+    raises on every rank, before any parameter changes.
+
+    Why: some wrappers give a mean only to ranks that used the parameter. The rank that owns the parameter may be
+    another one, and ranks that decide by their own gradients decide differently.
+
+    Broken by ranks without gradients that stay away from the exchange of parameters: facebookresearch/optimizers#149.
+    Recipe: an owner without a gradient loses the update.
+    """
+    run = trial.run(scenario, withheld=True)
+    words = "A step goes wrong where some ranks lack an averaged gradient."
+    judge.values_equal(run, trial.expected(scenario), words, of=("parameter",))
 
 
 def adds_late(claims: Claims) -> bool:

@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 from lockstep.oracle.events import (
     Backward,
     Evaluate,
+    Event,
     Finish,
     SaveAndLoad,
     SetHyperparameters,
@@ -18,11 +19,13 @@ from lockstep.oracle.events import (
 from lockstep.oracle.model import Group, Hyperparameters, Parameter
 from lockstep.oracle.program import Scenario
 from lockstep.properties.claims import MASTERS, Claims
+from lockstep.properties.expected import known
 from lockstep.properties.judging import judge
 from lockstep.properties.law import law
-from lockstep.properties.strategies import evaluations, exact_scenarios
+from lockstep.properties.strategies import evaluations, exact_scenarios, those_there_are
 from lockstep.properties.strategies.combined import with_any
 from lockstep.properties.strategies.features import FEATURES, anything, having
+from lockstep.properties.strategies.within import beyond
 from lockstep.properties.trial import Run, Trial
 
 _WINDOW = (ZeroGrad(), Backward(((0, 1), (0, 1))), Finish(), Step())
@@ -165,6 +168,44 @@ def test_hyper_parameters_changed_between_steps_take_effect(trial: Trial, scenar
     trial.witnessed["hyper-parameters changed between steps"] += Step in kinds[: kinds.index(SetHyperparameters)]
     words = "A step does not use the hyper-parameters that were set."
     judge.values_equal(trial.run(scenario), trial.expected(scenario), words, of=("parameter", "state"))
+
+
+def in_backward(claims: Claims) -> st.SearchStrategy[Scenario]:
+    """Windows of one or more micro-batches, each with a step of all parameters at its end, after which gradients go."""
+    kinds = ((), ("momentum",), ("adam",), ("several steps",), ("several steps", "momentum"))
+    more = ((), ("accumulation",)) if claims.accumulation else ((),)
+    steady = replace(claims, freezing=False, joins=(), several_optimizers=False, drops_losses=False)
+    drawn = st.one_of(*(exact_scenarios(steady, has=("step", *kind, *also)) for kind in kinds for also in more))
+    return those_there_are(drawn.map(lambda scenario: _only_windows(scenario, claims)))
+
+
+def _only_windows(scenario: Scenario, claims: Claims) -> Scenario | None:
+    """The scenario's micro-batches, and a step at the end of each window; None where nothing is known of that."""
+    program: list[Event] = []
+    for event in scenario.program:
+        if isinstance(event, Backward):
+            program += [replace(event, overflow=())]
+        elif isinstance(event, Finish):
+            program += [event, Step(), ZeroGrad()]
+    try:
+        windows = replace(scenario, program=tuple(program), masters=False, loss_scale=None)
+    except ValueError:  # for an event that is left out made a parameter another
+        return None
+    return None if beyond(claims, windows) or known(windows, claims) is None else windows
+
+
+@law("P12", in_backward, needs=lambda claims: claims.steps_in_backward)
+def test_a_backward_that_steps_uses_the_mean_of_all_micro_batches_once(trial: Trial, scenario: Scenario) -> None:
+    """If the backward that synchronizes steps each parameter and frees its gradient, parameters are those of one step
+    with the mean of all micro-batches since the last step. Other backwards step nothing.
+
+    Why: a step that runs in a hook spares the memory of the gradients. The hook fires in each micro-batch, and only in
+    the last one has a parameter all of its gradient.
+
+    Broken by a step in each micro-batch: pytorch/pytorch#124523.
+    """
+    words = "A backward that steps does not leave what one step with the mean would."
+    judge.values_equal(trial.run(scenario), trial.expected(scenario), words, of=("parameter",))
 
 
 def with_several_optimizers(claims: Claims) -> st.SearchStrategy[Scenario]:

@@ -11,6 +11,7 @@ from lockstep.impls.owned_parameters import OwnedParameters
 
 CLOSURES = ("test_a_step_runs_its_closure_once_and_returns_the_loss",)
 GROUPS = ("test_a_group_of_parameters_that_is_added_later_is_stepped_like_the_others",)
+MISSING = ("test_a_mean_that_some_ranks_lack_is_stepped_like_any_other",)
 RATES = ("test_a_scheduler_sets_the_learning_rates_of_the_next_step",)
 CLASSES = ("test_steps_of_any_claimed_class_have_the_bits_of_the_plain_optimizer",)
 
@@ -255,3 +256,43 @@ class TakesOptionsOfAdamAlone(OwnedParameters):
         for group, own in zip(self.param_groups, self.local.param_groups, strict=True):
             own.update({name: group[name] for name in ("lr", "betas", "eps", "weight_decay") if name in group})
             own.update({name: value for name, value in self.local.defaults.items() if name in ("momentum", "maximize")})
+
+
+class OwnersLoseWhatTheyLack(OwnedParameters):
+    """Right where every rank has every mean; claims that it need not."""
+
+    claims = {"missing_gradients": True}
+    known_fault = "the rank that owns a parameter has no mean of it, and so nobody steps it"
+    source = "recipe"
+    killed_by = MISSING
+
+
+class WithoutGradientsStaysAway(OwnedParameters):
+    """A rank that has no gradient of what it owns has nothing to step, and returns."""
+
+    claims = {"missing_gradients": True}
+    known_fault = "a rank that has no gradient of its own parameters skips the broadcasts, in which others wait for it"
+    source = "H32 V https://github.com/facebookresearch/optimizers/pull/149"
+    killed_by = MISSING
+
+    def step(self, closure: Callable[[], Any] | None = None) -> Any:
+        loss = None
+        if closure is not None:
+            with torch.enable_grad():
+                loss = closure()
+        own = [each for each, rank in self.owners.items() if rank == dist.get_rank()]
+        if not own or any(each.grad is not None for each in own):
+            super().step()
+        return loss
+
+
+class SendsWhatItHasAGradientOf(OwnedParameters):
+    """Leaves parameters without a gradient out of the broadcasts."""
+
+    claims = {"missing_gradients": True}
+    known_fault = "each rank broadcasts the parameters of which it has a gradient itself"
+    source = "recipe"
+    killed_by = MISSING
+
+    def publish(self, parameters: Iterable[nn.Parameter]) -> None:
+        super().publish([each for each in parameters if each.grad is not None])

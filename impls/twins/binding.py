@@ -3,9 +3,12 @@
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+import torch.distributed as dist
 from torch import nn
 
+from lockstep.impls.naive import NaiveAccumulation
 from lockstep.impls.static_buckets import StaticBuckets
+from lockstep.impls.wrapper import add_over_ranks
 
 
 class PreparesInAHook(StaticBuckets):
@@ -87,3 +90,22 @@ class TellsItselfInItsOwnWords(StaticBuckets):
         if state_dict["version"] != 2:
             raise ValueError(f"a state of version {state_dict['version']}")
         return self.module.load_state_dict(state_dict["model"], strict, assign)
+
+
+class FollowsNewNames(NaiveAccumulation):
+    """Asks the model for its parameters by name, each time anew."""
+
+    claims = {**NaiveAccumulation.claims, "replaced_parameters": "under new names"}
+    odd = "gradients are averaged by the names that parameters have now, from the last name to the first"
+
+    def finish_gradient_synchronization(self) -> None:
+        """The mean over ranks, unless inside `no_sync`."""
+        named = {name: each for name, each in self.module.named_parameters() if each.requires_grad}
+        for name in sorted(named, reverse=True) if self.synchronize else ():
+            self.average(name, named[name])
+
+    def average(self, name: str, parameter: nn.Parameter) -> None:
+        """The mean over ranks of one gradient, if there is one."""
+        if parameter.grad is not None:
+            add_over_ranks(parameter.grad, self.group)
+            parameter.grad /= dist.get_world_size(self.group)

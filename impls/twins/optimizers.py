@@ -67,3 +67,28 @@ class FlatShards(_Cut):
 
     claims = {"optimizers": (torch.optim.RMSprop, torch.optim.Adagrad)}
     odd = "the plain optimizer steps tensors that are no parameters of the model"
+
+
+class FetchesMissingGradients(OwnedParameters):
+    """Ranks that have an averaged gradient hand it to those that have none."""
+
+    claims = {"missing_gradients": True}
+    odd = "before a step, each mean that some ranks lack is broadcast by the first rank that has it"
+
+    def step(self, closure: Callable[[], Any] | None = None) -> Any:
+        """Runs the closure first, so that there are gradients to hand out."""
+        loss = None
+        if closure is not None:
+            with torch.enable_grad():
+                loss = closure()
+        there = torch.tensor([float(each.grad is not None) for each in self.owners])
+        everybodys = [torch.empty_like(there) for _ in range(dist.get_world_size())]
+        dist.all_gather(everybodys, there)
+        for parameter, has in zip(self.owners, zip(*(each.tolist() for each in everybodys), strict=True), strict=True):
+            if 0 < sum(has) < len(has):
+                mean = torch.empty_like(parameter) if parameter.grad is None else parameter.grad
+                whole = mean.contiguous()
+                dist.broadcast(whole, src=has.index(1.0))
+                parameter.grad = mean.copy_(whole)
+        super().step()
+        return loss

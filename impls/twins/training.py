@@ -1,6 +1,6 @@
 """Clipping and steps that are right in unusual ways."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from functools import reduce
 from typing import Any
 
@@ -11,7 +11,7 @@ from torch import nn
 from lockstep.impls.naive import NaiveDataParallel
 from lockstep.impls.static_buckets import Bucket
 from lockstep.impls.trainer import MasterOptimizer, StaticBucketsTrainer
-from lockstep.impls.wrapper import Group
+from lockstep.impls.wrapper import DataParallel, Group, add_over_ranks, torch_groups
 
 
 class NormInShares(StaticBucketsTrainer):
@@ -227,3 +227,66 @@ class NoMastersOfWhatIsFrozen(StaticBucketsTrainer):
 
     odd = "16-bit parameters that are frozen have no masters until they are trained"
     optimizer_class = _OfWhatTrains
+
+
+class AlreadyStepped:
+    """The optimizer that a caller is given where backward steps. ``each``: the optimizer of each parameter."""
+
+    def __init__(self, each: Mapping[nn.Parameter, torch.optim.Optimizer]) -> None:
+        self.param_groups = [group for optimizer in each.values() for group in optimizer.param_groups]
+
+    def step(self) -> None:
+        """Does nothing: backward has."""
+
+
+class StepsInBackward(DataParallel):
+    """Each parameter has an optimizer of its own, and a hook that averages, steps and frees its gradient."""
+
+    claims = {"accumulation": True, "hook_order": False, "steps_in_backward": True, "tied_parameters": True}
+    odd = "the backward that synchronizes steps each parameter as soon as its gradient is there, and frees that"
+
+    def __init__(self, module: nn.Module) -> None:
+        super().__init__(module)
+        self.named = dict(module.named_parameters())
+        self.optimizers: dict[nn.Parameter, torch.optim.Optimizer] = {}
+
+    def make_optimizer(
+        self, kind: type[torch.optim.Optimizer], groups: Sequence[Mapping[str, Any]], **defaults: Any
+    ) -> AlreadyStepped:
+        """One optimizer for each trained parameter."""
+        for group in torch_groups(groups, self.named):
+            for parameter in (each for each in group["params"] if each.requires_grad):
+                self.optimizers[parameter] = kind([{**group, "params": [parameter]}], **defaults)
+                parameter.register_post_accumulate_grad_hook(self.on_gradient)
+        return AlreadyStepped(self.optimizers)
+
+    def on_gradient(self, parameter: nn.Parameter) -> None:
+        """The gradient of a parameter is whole, in this micro-batch."""
+        if self.synchronize:
+            self.average(parameter)
+            self.step(parameter)
+
+    def average(self, parameter: nn.Parameter) -> None:
+        """The mean over ranks."""
+        assert parameter.grad is not None
+        add_over_ranks(parameter.grad)
+        parameter.grad /= dist.get_world_size()
+
+    def step(self, parameter: nn.Parameter) -> None:
+        """The step of one parameter, whose gradient is of no more use then."""
+        self.optimizers[parameter].step()
+        parameter.grad = None
+
+    def full_optimizer_state(self) -> dict[str, dict[str, torch.Tensor]]:
+        """The state of each parameter's own optimizer."""
+        there = ((name, each) for name, each in self.named.items() if each in self.optimizers)
+        states = {name: self.optimizers[each].state[each] for name, each in there}
+        return {name: {key: held for key, held in state.items() if held is not None} for name, state in states.items()}
+
+    @torch.no_grad()
+    def load_full(self, parameters: Mapping[str, torch.Tensor], optimizer_state: Any) -> None:
+        """Takes up parameters, and the state of each."""
+        for name, values in parameters.items():
+            self.named[name].copy_(values)
+        for name, state in (optimizer_state or {}).items():
+            self.optimizers[self.named[name]].state[self.named[name]] = dict(state)

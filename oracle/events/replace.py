@@ -14,10 +14,12 @@ class Replace(Event):
     """The caller assigns new tensors in place of those of parameters, under all their names and in its optimizer.
 
     It comes at a moment when there are no gradients. They have the same values and are trained if those were. Optimizer
-    state and step counts of theirs begin afresh, and so do masters, from the new tensors.
+    state and step counts of theirs begin afresh, and so do masters, from the new tensors. ``renamed``: the module that
+    held them holds the new ones under names that it did not have, and no longer has the old names.
     """
 
     parameters: tuple[int, ...]
+    renamed: bool = False
 
     def check(self, setup: Setup, before: Standing) -> None:
         """It names tensors, and none has a gradient."""

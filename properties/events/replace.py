@@ -1,8 +1,11 @@
 """New tensors in the place of parameters: how that is drawn, told and written into a script."""
 
+from collections.abc import Iterator
+
 from lockstep.oracle.events import Replace
 from lockstep.oracle.expectation import Expectation
 from lockstep.oracle.program import Scenario
+from lockstep.properties.claims import RENAMED, Claims
 from lockstep.properties.events.backward import SYNCHRONIZE
 from lockstep.properties.events.facet import Facet, Feature, has
 from lockstep.properties.events.loop import Kind, Loop, Phase
@@ -19,7 +22,7 @@ def _replace(loop: Loop, phase: Phase) -> None:
     loop.events.append(Replace((loop.tensor(phase),)))
 
 
-REPLACE = Kind("replace", _replace, lambda claims: claims.replaced_parameters)
+REPLACE = Kind("replace", _replace, lambda claims: bool(claims.replaced_parameters))
 
 
 class ReplaceFacet(Facet[Replace]):
@@ -34,22 +37,40 @@ class ReplaceFacet(Facet[Replace]):
     def features(self) -> dict[str, Feature]:
         return {"replace": Feature(has(Replace), (REPLACE,))}
 
+    def beyond(self, claims: Claims, scenario: Scenario) -> str:
+        renamed = any(event.renamed for _, event in scenario.events(Replace))
+        return "new parameters under new names" if renamed and claims.replaced_parameters != RENAMED else ""
+
     def words(self, scenario: Scenario, place: int, event: Replace, expected: Expectation | None) -> list[str]:
-        return [f"replace: the caller assigns new tensors for {names(event.parameters)}, with the same values"]
+        where = ", under names that the model did not have" * event.renamed
+        return [f"replace: the caller assigns new tensors for {names(event.parameters)}, with the same values{where}"]
 
     def lines(self, writer: Writer, number: int, event: Replace) -> list[str]:
-        return [line for tensor in event.parameters for line in _replaced(writer, tensor)]
+        return [line for tensor in event.parameters for line in _replaced(writer, tensor, event.renamed)]
+
+    def simpler(self, event: Replace) -> Iterator[Replace]:
+        yield Replace(event.parameters)
 
 
 FACET = ReplaceFacet()
 
 
-def _replaced(writer: Writer, tensor: int) -> list[str]:
+def _assigned(place: str, renamed: bool) -> list[str]:
+    """The new tensor in the place of a parameter, such as model.unit0.a, or there under another name."""
+    home, _, name = place.rpartition(".")
+    if not renamed:
+        return [f"{place} = new"]
+    aside = f"vars({home})[{name!r}] = new  # no parameter of that name any more, but forward reads it"
+    return [f"del {place}", f"{home}.register_parameter({name + '_new'!r}, new)", aside]
+
+
+def _replaced(writer: Writer, tensor: int, renamed: bool) -> list[str]:
     """A new tensor for a parameter."""
     mine, stepped = held_at(writer.scenario, tensor), held(writer, tensor)
     lines = [f"old, held = {mine}, {stepped}"]
     lines += ["new = nn.Parameter(old.detach().clone(), requires_grad=old.requires_grad)"]
-    lines += [f"{held_at(writer.scenario, index)} = new" for index in writer.scenario.names(tensor)]
+    places = [held_at(writer.scenario, index) for index in writer.scenario.names(tensor)]
+    lines += [line for place in places for line in _assigned(place, renamed)]
     if stepped != mine:
         lines += [f"new = {stepped} = nn.Parameter(new.detach().float())"]
     pops = ["for each in optimizers.values():", "    each.state.pop(held, None)"]

@@ -99,6 +99,8 @@ class Exhausting:
             if claims.kernels or claims.collectives or claims.of_one_kind:
                 kind = "kernels" if claims.kernels else "wrappers of collectives" if claims.collectives else "a rule"
                 raise Unusable(f"{asked.target}: it is {kind}, which train by no program; use `lockstep check`")
+            if claims.steps_in_backward:
+                raise Unusable(f"{asked.target}: its backward steps, so that no gradient is seen; use `lockstep check`")
             try_out([self.implementation], self._bench.world("sim"))
             soundness.check(self._bench.world("sim"), language.RANKS)
         except BaseException:

@@ -67,6 +67,7 @@ class Averaged(nn.Module):
     sharded: Callable[..., Any]
     argument: str
     zeros = False  # whether a parameter that no rank used gets a gradient of zeros
+    withheld = False  # whether a rank that had no gradient gets no mean
 
     def __init__(self, module: nn.Module) -> None:
         super().__init__()
@@ -76,11 +77,11 @@ class Averaged(nn.Module):
             dist.broadcast(whole, src=0)
             tensor.data.copy_(whole)
 
-    def heed(self, averages_in_step: bool, zeros: bool) -> None:
+    def heed(self, averages_in_step: bool, zeros: bool, withheld: bool = False) -> None:
         """Follows what is claimed: a step that averages gradients finds each rank's own, and their mean is taken here
         only to be looked at.
         """
-        self.zeros = zeros
+        self.zeros, self.withheld = zeros, withheld
         if averages_in_step:
             self.finish_gradient_synchronization = _nothing  # type: ignore[method-assign]
             self.full_gradients, self.unscale_, self.clip_grad_norm_ = self._means, self._unscale, _no_clip
@@ -90,12 +91,12 @@ class Averaged(nn.Module):
         return self.module(*inputs, **named)
 
     def finish_gradient_synchronization(self) -> None:
-        """Every gradient that some rank has becomes the mean, on all."""
+        """Every gradient that some rank has becomes the mean, on all; where that is withheld, on ranks that have it."""
         for parameter, mean in self._averaged():
-            if parameter.grad is None:
-                parameter.grad = mean
-            else:  # in place: it may lie in a buffer of the optimizer's
+            if parameter.grad is not None:  # in place: it may lie in a buffer of the optimizer's
                 parameter.grad.copy_(mean)
+            elif not self.withheld:
+                parameter.grad = mean
 
     def _averaged(self) -> Iterator[tuple[nn.Parameter, torch.Tensor]]:
         """The trained parameters that some rank has a gradient of, each with the mean."""

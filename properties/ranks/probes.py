@@ -208,6 +208,15 @@ class Probe(Home):
         else:
             setattr(home, parameter_name(index), parameter)
 
+    def rename(self, index: int, parameter: nn.Parameter) -> None:
+        """Assigns another tensor to a parameter, under another name. Under the old one it is an attribute and no more,
+        by which forward reads it.
+        """
+        home, name = self.homes[index], parameter_name(index)
+        delattr(home, name)
+        home.register_parameter(f"{name}_new", parameter)
+        home.__dict__[name] = parameter
+
     def tensors(self) -> list[nn.Parameter]:
         """The same, each tensor once, whatever number of names it has."""
         return list(dict.fromkeys(self.in_order()))

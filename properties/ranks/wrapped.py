@@ -81,7 +81,7 @@ class Wrapped:
         self.wrapped = adapter.construct(self.name, self.probe, self.scenario, self.group)
         self.note_random_numbers(self.place)
         if isinstance(self.wrapped, Averaged):
-            self.wrapped.heed(self.conditions.averages_in_step, self.conditions.zeros)
+            self.wrapped.heed(self.conditions.averages_in_step, self.conditions.zeros, self.conditions.withheld)
         self.offers = adapter.offers(self.wrapped)
         if wholes and "full_gradients" not in self.offers:
             self.freeze()  # of parameters in other places now

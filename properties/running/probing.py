@@ -32,7 +32,7 @@ from lockstep.properties.verdict import (
 
 EXAMPLES = 20
 # What sharded optimizers are tried with; the rest is about what wraps a model.
-OF_OPTIMIZERS = ("tied_parameters", "unfreezing")
+OF_OPTIMIZERS = ("tied_parameters", "unfreezing", "missing_gradients")
 # Of several claims that a law would do with, that counts which the code comes closest to keeping.
 NO_FAILURE = (HOLDS, REFUSES, NOT_RUNNABLE, IMPOSSIBLE, SHOWS_NOTHING)
 BEST_FIRST = (*NO_FAILURE, *(kind.verdict for kind in (Wasteful, Crashes, Hangs, SilentlyWrong)))

@@ -28,7 +28,7 @@ def means():
 
 def average():
     for p, mean in means().items():
-        p.grad = torch.zeros_like(p) if p.grad is None else p.grad
+{withheld}        p.grad = torch.zeros_like(p) if p.grad is None else p.grad
         p.grad.copy_(mean)
 
 
@@ -43,6 +43,7 @@ def zero_grad(set_to_none):
         except (AttributeError, TypeError):  # it has none that takes this
             model.zero_grad(set_to_none=set_to_none)
 '''
+_WITHHELD = "        if p.grad is None:  # this rank had none: it gets no mean\n            continue\n"
 # What the step finds, and what must be seen of it: the mean.
 _GRADIENTS = "{name: p.grad for name, p in tensors().items()}"
 _MEANS = "(lambda means: {name: means.get(p, p.grad) for name, p in tensors().items()})(means())"
@@ -86,6 +87,7 @@ def definitions(writer: Writer) -> str:
     optimizers = ("[*optimizers.values()]" if writer.several else "[optimizer]") if there else "[None]"
     text = DEFINITIONS.replace("{optimizers}", optimizers).replace("{zeros}", "True or " * (claims.unused == "zero"))
     text = text.replace("{gradients}", _MEANS if claims.averages_in_step else _GRADIENTS)
+    text = text.replace("{withheld}", _WITHHELD * writer.conditions.withheld)
     text += OF_RANK_0 if claims.saved_by == SAVED_BY[-1] else ""
     return text + (SCHEDULE if writer.conditions.scheduled else "")
 

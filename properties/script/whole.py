@@ -60,6 +60,8 @@ def script(
         expected = None  # it knows torch's three alone
     elif expected is not None and (implementation.plain or implementation.claims.plain_layers):
         expected = replace(expected, states={})  # of which each rank has its own
+    if expected is not None and (implementation.claims.steps_in_backward or conditions.withheld):
+        expected = replace(expected, gradients={})  # which are gone when backward ends, or not there on all ranks
     writer = writer_of(implementation, scenario, expected, conditions)
     own, connect = definitions(implementation, scenario), connection(scenario)
     own += stepped.definitions(writer) if implementation.plain else ""

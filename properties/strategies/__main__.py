@@ -29,7 +29,8 @@ T = TypeVar("T")
 # shards parameters.
 _OF_OPTIMIZERS = ("is_optimizer", "of_one_kind", "averages_in_step")
 _OF_SAMPLERS = ("sampler", "batches", "shuffles", "drops_last", "gathers")
-_NO_SCENARIOS = ("kernels", "differentiable", "integers", "plain_layers", *_OF_OPTIMIZERS, *_OF_SAMPLERS)
+_WITH_ONE_LAW = ("plain_layers", "steps_in_backward")
+_NO_SCENARIOS = ("kernels", "differentiable", "integers", *_WITH_ONE_LAW, *_OF_OPTIMIZERS, *_OF_SAMPLERS)
 _PROMISES: dict[str, Any] = {
     field.name: True for field in fields(Claims) if field.default is False and field.name not in _NO_SCENARIOS
 }

@@ -13,7 +13,7 @@ class ReplaceOnRanks(OnRanks[Replace]):
         for tensor in event.parameters:
             new = torch.nn.Parameter(old[tensor].detach().clone(), requires_grad=old[tensor].requires_grad)
             for index in rank.scenario.names(tensor):
-                rank.probe.put(index, new)
+                (rank.probe.rename if event.renamed else rank.probe.put)(index, new)
             rank.watched.pop(tensor, None)
             rank.training.replace(tensor, new)
         rank.freeze()
