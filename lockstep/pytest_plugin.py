@@ -24,6 +24,7 @@ from lockstep.properties.kernels.under_test import Kernels, look_up_kernels
 from lockstep.properties.law import Law
 from lockstep.properties.ranks import cuda_stubs
 from lockstep.properties.reports.matrix import filed_by, for_junit, verdicts
+from lockstep.properties.reports.paragraphs import fitted
 from lockstep.properties.results.run import Results
 from lockstep.properties.running import page, profiles
 from lockstep.properties.running.apart import Docket, tell_nobody
@@ -246,8 +247,9 @@ def budget(request: pytest.FixtureRequest, trial: Trial) -> Budget:
     capture = config.pluginmanager.getplugin("capturemanager")
 
     def say(line: str) -> None:
+        begin = "" if _LEDGER in config.stash else "\n"  # after pytest's dots
         with capture.global_and_fixture_disabled():
-            print(f"\n{line}", file=sys.stderr, flush=True)
+            print(f"{begin}{line}", file=sys.stderr, flush=True)
 
     bench = config.stash[_BENCH]
     others = bench.others[trial.implementation.name, trial.world.name]
@@ -303,7 +305,7 @@ def pytest_sessionstart(session: pytest.Session) -> None:
     config = session.config
     if config.option.verbose < 0 and config.getoption("--impl") and not hasattr(config, "workerinput"):
         for line in pytest_report_header(config):
-            _say(config, line)
+            _say(config, fitted(line))
 
 
 def pytest_report_header(config: pytest.Config) -> list[str]:
@@ -318,7 +320,7 @@ def pytest_report_header(config: pytest.Config) -> list[str]:
         f"lockstep: {', '.join(names)}; lockstep {lockstep.__version__}, {versions}",
         *([f"lockstep: {Path(__file__).parent} is what runs, and not {Path(other).parent}"] if other else []),
         *(f"lockstep: {name}" for name in _as_found(config)),
-        f"lockstep: profile {profile}; examples for each law and implementation: {examples}",
+        f"lockstep: examples per law: {examples} (profile {profile})",
         *([f"lockstep: seed {seed} repeats the run"] if seed is not None else []),
         *bench.where.words(),
         *([f"lockstep: on the model of {bench.model.name} alone"] if bench.model else []),

@@ -1,7 +1,7 @@
 """The verdicts of a law against an implementation, and the failures that lead to them.
 
     holds, refuses, silently wrong, wasteful, hangs, crashes, not claimed, not runnable here, sim only, shows nothing;
-    of kernels wrong; where a world cannot have the law, cannot be told; where it or Lockstep is at fault, not judged
+    of kernels wrong; where a world cannot show the law, cannot be judged; where it or Lockstep is at fault, not judged
 
 A failure is an exception, so that Hypothesis shrinks each kind to a smallest example of its own.
 
@@ -9,8 +9,8 @@ In a run against a user's code what is wrong is told as *defects*, D1, D2, ... i
 programs that contain a defect's cause are set aside from then on, and a law ends in these terms:
 
     holds apart from D1              programs that contain it were left out; no other breaks the law
-    breaks by D2                     found under this law, or known, and met under it once more
-    cannot be told: D1 breaks everything it needs
+    broken by D2                     found under this law, or known, and met under it once more
+    cannot be judged: D1 breaks every program that it needs
 
 What a law's test files with pytest (`record(PROPERTY, filed)`, `properties.reports.matrix.PROPERTY`) is a dict:
 
@@ -55,7 +55,7 @@ HOLDS, REFUSES, SHOWS_NOTHING, NOT_RUNNABLE = "holds", "refuses", "shows nothing
 SIM_ONLY, NOT_CLAIMED, WRONG = "sim only, no failure", "not claimed", "wrong"
 # Of a real backend: when it reads and writes, in which order it reduces, what it holds. With words behind it: for a
 # defect that breaks everything the law needs.
-IMPOSSIBLE = "cannot be told"
+IMPOSSIBLE = "cannot be judged"
 BACKEND_AT_FAULT = "not judged: the backend is at fault"
 ERROR_IN_LOCKSTEP = "not judged: error in Lockstep"
 

@@ -74,6 +74,7 @@ TUNABLES, ALL_SHARED = "GLIBC_TUNABLES", "glibc.malloc.tcache_count=0:glibc.mall
 # like one of ours. A clone of Lockstep is not where they say.
 SAFE_PATH, PATH = "PYTHONSAFEPATH", "PYTHONPATH"
 _OWN = "LOCKSTEP_"  # with which Lockstep's own variables begin
+SOCKET_PATH = 107  # characters, by unix(7)
 TAKEN_BACK = "LOCKSTEP_TAKEN_BACK"  # what a server makes of its environment once it has started, see `preloaded`
 
 
@@ -100,7 +101,7 @@ def _fork_server(number: int) -> Iterator[multiprocessing.context.ForkServerCont
     sys.modules["__main__"] = types.ModuleType("__main__")
     sys.warnoptions.clear()
     try:
-        with same_addresses():
+        with same_addresses(), room_for_sockets():
             server.ensure_running()
         yield multiprocessing.get_context("forkserver")
     finally:
@@ -111,6 +112,21 @@ def _fork_server(number: int) -> Iterator[multiprocessing.context.ForkServerCont
             os.environ.pop(name)
             if value is not None:
                 os.environ[name] = value
+
+
+@contextlib.contextmanager
+def room_for_sockets() -> Iterator[None]:
+    """While it lasts, the folder for temporary files is /tmp if its own name is too long.
+
+    The path of a Unix socket has at most 107 characters, and the fork servers of multiprocessing have sockets there.
+    """
+    usual = tempfile.tempdir
+    if len(tempfile.gettempdir()) + len("/pymp-12345678/listener-12345678") > SOCKET_PATH:
+        tempfile.tempdir = "/tmp"
+    try:
+        yield
+    finally:
+        tempfile.tempdir = usual
 
 
 def preload(module: str) -> None:

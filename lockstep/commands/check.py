@@ -16,6 +16,7 @@ from lockstep.home import PACKAGE
 from lockstep.properties.catalogue import laws_named
 from lockstep.properties.implementations import Unusable
 from lockstep.properties.reports.failure import FOLDER
+from lockstep.properties.reports.paragraphs import fit_the_terminal
 from lockstep.properties.results.document import read
 from lockstep.properties.results.explained import explained
 from lockstep.properties.results.run import STORED
@@ -47,6 +48,7 @@ def main(parser: argparse.ArgumentParser, arguments: Sequence[str]) -> None:
     cut = arguments.index("--") if "--" in arguments else len(arguments)
     ours, behind = arguments[:cut], arguments[cut + 1 :]
     asked, unknown = parser.parse_known_args(ours)
+    fit_the_terminal()
     if asked.explain:
         _explain(parser, asked)
         return

@@ -105,13 +105,23 @@ def _question(told: argparse.Namespace) -> Question:
 
 
 def _own(name: str) -> tuple[int, ...]:
-    """The sizes of the parameters of a module that a user's function makes, in the order of registration."""
+    """The sizes of the parameters of a module that a user's function makes, in the order of registration.
+
+    Raises ValueError, in one line, if it makes none.
+    """
+    from lockstep.properties.claim import on_one_line
     from lockstep.properties.ranks.lookup import find
     from lockstep.properties.running.import_path import look_here_first
 
     look_here_first(Path.cwd())
-    made = find(name)()
-    module = made if hasattr(made, "parameters") else made[0]
+    make = find(name)
+    try:
+        made = make()
+    except Exception as error:  # of the user's function
+        raise ValueError(f"--model {name}: calling it without arguments failed: {on_one_line(error)}") from None
+    module = made[0] if isinstance(made, tuple | list) and made else made
+    if not hasattr(module, "parameters"):
+        raise ValueError(f"--model {name}: it returned {on_one_line(made)}; return a torch.nn.Module")
     return tuple(parameter.numel() for parameter in module.parameters())
 
 

@@ -8,7 +8,7 @@ from lockstep.pictures.in_svg import diagram
 from lockstep.pictures.lanes import Lanes
 from lockstep.pictures.pages import filled
 
-GOOD, OPEN = ("holds", "refuses"), ("not claimed", "sim only", "shows nothing", "cannot be told", "not runnable")
+GOOD, OPEN = ("holds", "refuses"), ("not claimed", "sim only", "shows nothing", "cannot be judged", "not runnable")
 
 
 def page(

@@ -92,7 +92,7 @@ def test_a_failure_has_its_law_verdict_report_scenario_and_script(tmp_path: Any)
     (defect,) = wrong.defects
     assert (defect.id, defect.verdict, defect.law) == ("D1", "silently wrong", failure.law)
     assert (defect.cause, defect.claim) == ("the plainest program", "")
-    assert "breaks by D1 on sim" in str(wrong)
+    assert "broken by D1 on sim" in str(wrong)
     assert "<td>P1 gradients equal the mean over ranks</td>" in wrong._repr_html_()
     assert "&lt;" not in wrong._repr_html_().partition("<pre>")[0]
     with pytest.raises(lockstep.LawsBroken, match=re.escape(failure.report[:200])):

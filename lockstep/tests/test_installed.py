@@ -126,7 +126,7 @@ def test_a_class_is_checked_from_any_folder(
     assert new == {"lockstep-report", "out.xml"}
     (case,) = ElementTree.parse(tmp_path / "out.xml").iter("testcase")
     told = {each.attrib["name"]: each.attrib["value"] for each in case.iter("property")}
-    assert told["lockstep.verdict"] == "breaks by D1"
+    assert told["lockstep.verdict"] == "broken by D1"
     assert told["lockstep.1.script"].startswith("lockstep-report")
 
 

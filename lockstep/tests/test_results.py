@@ -273,7 +273,7 @@ def test_a_run_is_kept_as_data_repeats_itself_and_knows_what_is_known(tmp_path: 
     assert code == 1, output
     assert "known: wrong on one process" in output
     assert "1 failure is known, and does not fail the run." in output
-    assert f"Mended, so take it out of the file of known failures: {WRONG}: a norm repeats its bits" in output
+    assert f"No longer fails; remove it from the file of known failures: {WRONG}: a norm repeats its bits" in output
     first, second = (document.read(tmp_path / f"{name}.json") for name in ("first", "second"))
     (defect,) = first.targets[0].defects
     assert (defect.law, defect.verdict) == ("P17 pack puts every element at its place", "wrong")

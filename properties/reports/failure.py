@@ -28,7 +28,10 @@ from lockstep.properties.verdict import LawBroken, SilentlyWrong, Wasteful
 from lockstep.worlds.contract import to_blame
 
 FOLDER = Path("lockstep-report")  # for scripts, where a trial names no other
-IN_NO_VALUE = "what is wrong is in no value that this script prints; it shows the program."
+IN_NO_VALUE = (
+    "the script shows the program, but every value that it prints is right: the defect is in the collectives, or in a "
+    "dtype or shape."
+)
 ALSO = 4  # laws that a report names beside its own
 LONGEST = 60  # characters of an implementation's module or file in the name of its script
 
@@ -94,7 +97,7 @@ def _told(law: Law, trial: Trial, diagnosis: Diagnosis) -> tuple[str, Path | Non
         again = real_models.again(trial, scenario)
     usual = otherwise.no_reason(broken.choices) if least is not None else []
     if least not in (None, scenario):
-        usual += entry("Core", f"{least!r} goes wrong by itself, in the same manner.")
+        usual += entry("Alone", f"this part of the program fails in the same way by itself: {least!r}")
     return "\n".join([*story(law, trial, diagnosis), *usual, *again]), script
 
 
@@ -122,7 +125,7 @@ def story(law: Law, trial: Trial, diagnosis: Diagnosis) -> list[str]:
     origin = _origin(diagnosis)
     words += ["", *origin] if origin else []
     if not diagnosis.always:
-        chance = "The same program, run again, does not always fail: something here depends on time or chance."
+        chance = "The program does not fail every time, so something in it depends on timing or chance."
         words += ["", *entry("Seen", f"in {failure.seen[0]} of {failure.seen[1]} runs. {chance}")]
     words += ["", *entry("Elsewhere", failure.elsewhere)] if failure.elsewhere else []
     return words + notes.on_claims(law, trial, scenario, diagnosis)
@@ -141,7 +144,7 @@ def _events(diagnosis: Diagnosis, scenario: Scenario) -> Iterator[str]:
             yield from (" " * 6 + line.replace("backward:", " " * 9) for line in rest)
         if times > 1:
             those = f"events {begin} to {begin + length - 1}" if length > 1 else f"event {begin}"
-            yield f"{begin + length * times - 1:4}  up to here {those} come {times - 1} times more"
+            yield f"{begin + length * times - 1:4}  up to here: {those}, {times - 1} times more"
 
 
 def _origin(diagnosis: Diagnosis) -> list[str]:

@@ -4,6 +4,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+from lockstep.properties.reports.paragraphs import WIDTH, width
 from lockstep.properties.verdict import IMPOSSIBLE, NOT_CLAIMED
 
 PROPERTY = "lockstep"  # the key under which a law's test files its verdict with pytest
@@ -85,12 +86,17 @@ def matrix(filed: Sequence[Mapping[str, Any]], folded: bool = False) -> list[str
         lines.append(implementation)
         ends = {law: _ended(by_world) for law, by_world in laws.items()}
         hidden = [law for law, ended in ends.items() if folded and ended == NOT_CLAIMED]
-        lines += [f"  {law:80} {ended}" for law, ended in ends.items() if law not in hidden]
+        lines += [line for law, ended in ends.items() if law not in hidden for line in _row(law, ended)]
         if hidden:
             count = f"{len(hidden)} more {'law is' if len(hidden) == 1 else 'laws are'} not claimed"
-            lines.append(f"  {count}: -v lists them, and `lockstep claims` says what there is to claim")
+            lines.append(f"  {count} (-v lists them; `lockstep claims` explains claims).")
         lines += refusals(each for by_world in laws.values() for each in by_world)
     return lines
+
+
+def _row(law: str, ended: str) -> list[str]:
+    """A law and its verdicts, in two lines where the terminal is narrow."""
+    return [f"  {law:80} {ended}"] if width() == WIDTH else [f"  {law}", f"        {ended}"]
 
 
 def refusals(filed: Iterable[Mapping[str, Any]]) -> list[str]:
@@ -98,17 +104,16 @@ def refusals(filed: Iterable[Mapping[str, Any]]) -> list[str]:
     kinds: Counter[str] = Counter()
     for each in filed:
         kinds.update(each.get("refusals", {}))
-    told = [f"  refused {times} times: {' '.join(words.split())}" for words, times in kinds.most_common(KINDS)]
+    told = [f"  {times} refused: {' '.join(words.split())}" for words, times in kinds.most_common(KINDS)]
     rest = sum(kinds.values()) - sum(times for _, times in kinds.most_common(KINDS))
-    return told + [f"  refused {rest} times for other reasons"] * (rest > 0)
+    return told + [f"  {rest} refused for other reasons"] * (rest > 0)
 
 
 def _ended(by_world: list[Mapping[str, Any]]) -> str:
     """A law's verdicts, the worlds with the same one together."""
     places: dict[str, list[str]] = {}
     for each in sorted(by_world, key=lambda each: str(each["world"]), reverse=True):
-        told = f"{each['examples']}" if "examples" in each else ""
-        told = f"{each['runs']} runs, {told} drawn for it" if "runs" in each else told
+        told = str(each.get("runs", each.get("examples", "")))
         told += f", {each['refused']} refused" if "refused" in each else ""
         verdict = f"known: {each['verdict']}" if each.get("known") else each["verdict"]
         places.setdefault(verdict, []).append(f"{each['world']} ({told})" if told else each["world"])
@@ -120,4 +125,4 @@ def totals(filed: Sequence[Mapping[str, Any]]) -> str:
     """All examples and all verdicts, counted."""
     examples = sum(each.get("examples", 0) for each in filed)
     ends = Counter(each["verdict"] for each in filed).most_common()
-    return f"{examples} examples; {', '.join(f'{count} x {verdict}' for verdict, count in ends)}"
+    return f"{examples} examples: {', '.join(f'{count} x {verdict}' for verdict, count in ends)}"

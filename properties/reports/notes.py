@@ -27,10 +27,9 @@ def _not_finished(trial: Trial, scenario: Scenario) -> list[str]:
     of = trial.implementation
     if not of.perhaps or not scenario.has(Finish):
         return []
-    called = f"{of.finish} is called" if of.finish else "nothing is called"
-    words = f"{called} to finish the synchronization. If {' or '.join(of.perhaps)} is to be called"
-    other = "an adapter or another name for it does that; docs/your-code.md lists the names that are looked for"
-    return ["", *entry("Note", f"{words}, {other}.")]
+    words = f"Lockstep calls {of.finish or 'nothing'} to finish the synchronization. If {' or '.join(of.perhaps)} "
+    words += "should be called, rename it or write an adapter: docs/your-code.md has the names that Lockstep looks for."
+    return ["", *entry("Note", words)]
 
 
 def _done_by_the_caller(trial: Trial, scenario: Scenario) -> list[str]:
@@ -45,8 +44,8 @@ def _done_by_the_caller(trial: Trial, scenario: Scenario) -> list[str]:
     if of.made or "full_gradients" not in of.offers or not missing:
         return []
     lacks = " and no ".join(missing)
-    words = f"{of.short} offers full_gradients() and no {lacks}, so the caller does that, with p.grad of the module's "
-    words += "parameters. Where gradients are kept elsewhere, it has nothing to work on."
+    words = f"{of.short} has full_gradients() but no {lacks}, so the training loop does that with p.grad of the "
+    words += "module's parameters. If gradients are kept elsewhere, p.grad is empty."
     return ["", *entry("Note", words)]
 
 
@@ -54,16 +53,16 @@ def _equal_later(diagnosis: Diagnosis) -> list[str]:
     """The note that ranks which differ after construction are equal from the first forward on, if they are."""
     if not diagnosis.starts_later:
         return []
-    words = "after the first forward every rank has rank 0's values. Code that is meant to start so claims"
-    return ["", *entry("Note", f'{words} {{"equal_from": "{EQUAL_FROM[1]}"}}.')]
+    words = "after the first forward every rank has rank 0's values. If that is intended, claim"
+    return ["", *entry("Note", f'{words} "equal_from": "{EQUAL_FROM[1]}".')]
 
 
 def _compressed(trial: Trial, broken: LawBroken) -> list[str]:
     """The note that gradients travel in 16 bits though no parameter has 16 bits, if that is not claimed."""
     if not (dtype := narrow_wire(trial, broken)):
         return []
-    words = f"gradients travel in {dtype}, which rounds those that need more digits. Code that is meant to compress"
-    return ["", *entry("Note", f'{words} them claims {{"wire_dtype": "{dtype}"}}; what is drawn then fits it.')]
+    words = f"gradients travel in {dtype}, which rounds values that need more digits. If that is intended, claim"
+    return ["", *entry("Note", f'{words} "wire_dtype": "{dtype}"; Lockstep then draws only values that fit.')]
 
 
 def on_claims(
@@ -85,9 +84,10 @@ def on_claims(
         return []
     assumed = " and ".join(f'"{name}"' for name in needed)
     unless = " or ".join(f'`"{name}": False`' for name in needed)
-    words = f"{of.short} does not declare {assumed}, which Lockstep then assumes. Only if your class deliberately does "
-    words += f"not support that, put {unless} into its `claims`: such programs are then not drawn, and nothing else "
-    words += "changes."
+    them = "them" if len(needed) > 1 else "it"
+    words = f"{of.short} does not declare {assumed}, so Lockstep assumes {them}. Only if "
+    words += f"your class is not meant to support that, put {unless} into its `claims`. Lockstep then draws no such "
+    words += "programs; nothing else changes."
     return ["", *entry("Note", words)]
 
 

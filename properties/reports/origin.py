@@ -17,7 +17,7 @@ def explain(broken: LawBroken, difference: Difference, shares: Sequence[Share]) 
     scenario, roles = broken.scenario, broken.scenario.roles
     gradient = f"{parameter_name(difference.parameter)}.grad{difference.at} on rank {difference.rank}"
     if all(share.actual == share.expected for share in shares):
-        return f"every contribution to {gradient} arrives as it must alone, and not together."
+        return f"each contribution to {gradient} is right if it is the only one; together they are wrong."
     if len(shares) > MOST_TERMS:
         wrong = [share for share in shares if share.actual != share.expected]
         counts = [

@@ -39,27 +39,31 @@ def named(filed: Sequence[Filed], defects: Sequence[Filed], complete: bool = Tru
 
 
 def _heading(name: str, known: Sequence[Filed], filed: Sequence[Filed], complete: bool) -> str:
+    which = "claimed" if complete else "checked"
     if not known:
         ended = {each["verdict"] for each in filed if _is_claimed(each)}
-        return f"{name}: no defect was found" if ended <= {HOLDS} else name
+        return f"{name}: no defect was found; every {which} law holds." if ended <= {HOLDS} else f"{name}:"
     count = f"{len(known)} defect{'s' * (len(known) > 1)}"
     if any(each["stops"] for each in known):
-        return f"{name} has {count}, and nothing else can be told until that is mended:"
-    whole = all(HOLDS in each["verdict"] or "breaks" in each["verdict"] for each in filed if _is_claimed(each))
+        return f"{name} has {count}. The plainest program fails, so nothing else can be judged."
+    whole = all(HOLDS in each["verdict"] or "broken" in each["verdict"] for each in filed if _is_claimed(each))
     them = "them" if len(known) > 1 else "it"
-    which = "it claims" if complete else "was held"
-    return f"{name} has {count}{f'; apart from {them} every law holds that {which}' * whole}:"
+    return f"{name} has {count}.{f' Without {them}, every {which} law holds.' * whole}"
 
 
 def _defects(known: Iterable[Filed]) -> list[str]:
     lines = []
     for each in known:
-        words = each["verdict"] if each["stops"] else f"{each['verdict']}, on programs with: {each['cause']}"
-        words += f"; breaks {each['number']} {each['law']}"
-        words += f'; `"{each["claim"]}"` is the claim of that' if each["claim"] else ""
-        words += f". Report: {each['told']}" if each["told"] else "."
-        words += f" Script: {each['script']}" if each["script"] else ""
-        lines += wrapped(f"  {each['id']:3} {words}", " " * 6)
+        rows = {
+            "Breaks": f"{each['number']} {each['law']}",
+            "Needs": "any program shows it" if each["stops"] else each["cause"],
+            "Claim": f'"{each["claim"]}" covers just these programs' if each["claim"] else "",
+            "Report": each["told"],
+            "Script": each["script"],
+        }
+        lines.append(f"  {each['id']:3} {each['verdict']}")
+        for title, words in rows.items():
+            lines += wrapped(f"      {title + ':':8}{words}", " " * 14) if words else []
     return lines
 
 
@@ -68,12 +72,19 @@ def _families(filed: Sequence[Filed]) -> list[str]:
     ends: dict[str, dict[str, set[str]]] = {}
     for each in filter(_is_claimed, filed):
         ends.setdefault(each["number"], {}).setdefault(each["law"], set()).add(each["verdict"])
-    lines = []
+    lines = ["  Laws by family:"]
     for number in sorted(ends, key=lambda number: int(number[1:])):
         verdicts = Counter(max(several, key=_badness) for several in ends[number].values())
-        told = ", ".join(f"{verdicts[verdict]} {verdict}" for verdict in sorted(verdicts, key=_badness))
+        told = ", ".join(_counted(verdicts[verdict], verdict) for verdict in sorted(verdicts, key=_badness))
         lines.append(f"  {number:3} {FAMILIES.get(number, ''):24} {told}")
     return lines
+
+
+def _counted(count: int, verdict: str) -> str:
+    """So many laws with a verdict: "1 holds", "12 hold apart from D1"."""
+    verb, _, rest = verdict.partition(" ")
+    verb = {"holds": "hold", "refuses": "refuse", "hangs": "hang", "crashes": "crash", "shows": "show"}.get(verb, verb)
+    return f"{count} {verdict}" if count == 1 else f"{count} {verb} {rest}".rstrip()
 
 
 def _badness(verdict: str) -> tuple[int, str]:
@@ -92,6 +103,6 @@ def _unclaimed(filed: Iterable[Filed]) -> list[str]:
     if not named:
         return []
     probed = Counter(each.partition("probed: ")[2] for each in named if "probed" in each)
-    told = ", ".join(f"{count} {verdict}" for verdict, count in probed.most_common())
-    words = f"Not claimed: {len(named)} laws (-v lists them)"
-    return wrapped(f"  {words}{f'; of those that a few programs were tried on: {told}' if told else ''}.", " " * 4)
+    told = ", ".join(_counted(count, verdict) for verdict, count in probed.most_common())
+    tried = f" Lockstep tried {probed.total()} of them on a few programs: {told}." if told else ""
+    return wrapped(f"  Not claimed: {len(named)} laws (-v lists them).{tried}", " " * 4)

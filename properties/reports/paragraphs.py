@@ -1,15 +1,38 @@
 """The layout of reports: paragraphs with a hanging indent, some with a title, on lines that fit a terminal."""
 
+import os
+import shutil
+import sys
 import textwrap
 
-WIDTH = 119
+WIDTH, LEAST = 119, 79  # characters of a line, and of one in a narrow terminal
+NARROW = "LOCKSTEP_WIDTH"  # in the environment, of which the processes of a run all have a copy
+
+
+def fit_the_terminal() -> None:
+    """Lets the lines of reports be as long as the terminal is wide, from `LEAST` to `WIDTH` characters; without a
+    terminal `WIDTH`.
+    """
+    if sys.stdout.isatty():
+        columns = shutil.get_terminal_size().columns - 1
+        os.environ.setdefault(NARROW, str(min(WIDTH, max(LEAST, columns))))
+
+
+def width() -> int:
+    """The number of characters of a line."""
+    return int(os.environ.get(NARROW, WIDTH))
 
 
 def entry(title: str, text: str) -> list[str]:
-    """A titled paragraph; what follows the title begins in one column with that of other entries."""
+    """A titled paragraph; the text of every entry begins in the same column."""
     return wrapped(f"{title + ':':11}{text}", " " * 11)
 
 
 def wrapped(text: str, indent: str) -> list[str]:
     """A paragraph whose further lines are indented; only spaces are broken at, so that names and paths stay whole."""
-    return textwrap.wrap(text, WIDTH, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False)
+    return textwrap.wrap(text, width(), subsequent_indent=indent, break_long_words=False, break_on_hyphens=False)
+
+
+def fitted(line: str) -> str:
+    """A line that is cut for a terminal, and whole where there is none."""
+    return "\n".join(wrapped(line, " " * 4)) if NARROW in os.environ else line

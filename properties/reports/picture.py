@@ -9,9 +9,11 @@ from lockstep.oracle.formats import FORMATS
 from lockstep.oracle.program import Scenario
 from lockstep.properties.members import WHOLE_WORLD
 from lockstep.properties.reports.labels import Labels, labels, meanings
+from lockstep.properties.reports.paragraphs import WIDTH, width
 from lockstep.worlds.contract import MESSAGES, Collective, Outcome, members_of
 
 WIDEST, LINE = 10, 96  # elements of a collective that are shown, and the characters that they may take
+BESIDE = 34  # characters of a line that are not theirs: in a narrow terminal the rest is what they may take
 MOST = 8  # collectives that are shown
 Rows = dict[str, list[str]]  # by title, what stands in each column
 
@@ -119,7 +121,8 @@ def _drawn(meeting: _Meeting, called: Sequence[Labels], observed: bool) -> list[
         results = _seen(meeting, max(map(len, sent.values()))) if observed else _worked_out(meeting, sent)
     widths = [max(map(len, column)) for column in zip_longest(*cells.values(), *results.values(), fillvalue="")]
     # The first is shown however long it is.
-    widths = widths[: max(1, sum(end <= LINE for end in accumulate(width + 3 for width in widths)))]
+    line = LINE if width() == WIDTH else width() - BESIDE
+    widths = widths[: max(1, sum(end <= line for end in accumulate(width + 3 for width in widths)))]
     more = " | ..." if any(call.sent is not None and len(call.sent) > len(widths) for call in calls.values()) else ""
 
     def row(title: str, parts: list[str]) -> str:

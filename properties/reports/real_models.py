@@ -21,14 +21,14 @@ from lockstep.properties.trial import Trial
 
 MOST_LINES = 12
 ASSUMED = (
-    "what each rank computes by itself has plain torch's bits. Who scales the loss, or compiles the forward, claims "
-    '"plain_bits": False.'
+    "the computation of each rank has the same bits as in plain torch. If your class scales the loss or compiles "
+    'forward, claim "plain_bits": False.'
 )
 TOLD = {
     "Finish": "finish the synchronization",
     "Step": "step",
     "ZeroGrad": "gradients become None",
-    "SaveAndLoad": "each rank saves its state, builds all anew, with other values, and loads it",
+    "SaveAndLoad": "each rank saves its state, builds everything again with other values, and loads the state",
     "Evaluation": "evaluate one more batch: in evaluation mode, without autograd",
 }
 
@@ -90,10 +90,10 @@ def model_words(scenario: ModelScenario) -> str:
     until = f" until step {scenario.thaws}" if scenario.thaws else ""
     words += [f"its layer {scenario.frozen!r} is frozen{until}"] if scenario.frozen else []
     words += ["called with keywords, its outputs in a mapping"] if scenario.named else []
-    words += ["its outputs in a class of their own"] if scenario.classed else []
-    words += ["what modules give changed in place"] if scenario.in_place else []
+    words += ["its outputs in a class of its own"] if scenario.classed else []
+    words += ["outputs of modules changed in place"] if scenario.in_place else []
     words += ["in batches of several sizes"] if scenario.uneven else []
-    words += ["its inputs take a gradient"] if scenario.through else []
+    words += ["its inputs require gradients"] if scenario.through else []
     words += [f"saved and loaded after step {scenario.saved - 1}"] if scenario.saved else []
     words += [f"evaluated from step {scenario.evaluated - 1} on"] if scenario.evaluated else []
     words += ["forward under torch.autocast"] if scenario.autocast else []

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from lockstep.properties.catalogue import every_text
 from lockstep.properties.law import as_sentence
-from lockstep.properties.reports.paragraphs import wrapped
+from lockstep.properties.reports.paragraphs import width, wrapped
 from lockstep.properties.results.document import Defect
 
 READING = (
@@ -75,4 +75,5 @@ def _says(law: str) -> str:
 
 def _indented(text: str) -> list[str]:
     """A paragraph under a heading."""
-    return textwrap.wrap(text, 100, initial_indent="    ", subsequent_indent="    ", break_on_hyphens=False)
+    longest = min(100, width())
+    return textwrap.wrap(text, longest, initial_indent="    ", subsequent_indent="    ", break_on_hyphens=False)

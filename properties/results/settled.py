@@ -48,5 +48,5 @@ def told(rows: Sequence[Mapping[str, Any]], mended: Sequence[Known]) -> list[str
     count += sum(bool(row.get("known")) and not row.get("failures") for row in rows)
     are = "1 failure is known, and does" if count == 1 else f"{count} failures are known, and do"
     return [f"{are} not fail the run."] * (count > 0) + [
-        f"Mended, so take it out of the file of known failures: {each}" for each in mended
+        f"No longer fails; remove it from the file of known failures: {each}" for each in mended
     ]

@@ -125,7 +125,7 @@ def ending_at_once(aside: Aside) -> str:
     for defect in aside.defects:
         if defect.stops:
             return f"{defect.id} breaks the plainest program"
-    return f"{taken} breaks everything it needs" if (taken := aside.takes_all) else ""
+    return f"{taken} breaks every program that it needs" if (taken := aside.takes_all) else ""
 
 
 def _own_example(law: Law, trial: Trial) -> Failure | None:
@@ -143,7 +143,7 @@ def _conclude(law: Law, trial: Trial, ending: Ending, artefact: bool) -> None:
     """The verdict of a law that has come to its end."""
     if ending.broken_by:
         names = " and ".join(each.id for each in ending.broken_by)
-        ending.verdict = f"breaks by {names}"
+        ending.verdict = f"broken by {names}"
         ending.words = "\n".join(f"{sentence(law)}: broken by {each.id}, {each.words()}" for each in ending.broken_by)
         return
     left = [name for name, count in ending.left_out.items() if count]
@@ -153,7 +153,7 @@ def _conclude(law: Law, trial: Trial, ending: Ending, artefact: bool) -> None:
     if artefact:
         ending.verdict = SIM_ONLY
     elif ending.verdict == SHOWS_NOTHING and left:
-        ending.words = f"{' and '.join(left)} breaks everything it needs"
+        ending.words = f"{' and '.join(left)} breaks every program that it needs"
         ending.verdict = f"{IMPOSSIBLE}: {ending.words}"
     elif ending.verdict == HOLDS and left:
         ending.verdict = f"{HOLDS} apart from {' and '.join(left)}"

@@ -67,10 +67,8 @@ def told_if_few(world: str, implementations: int, profile: str = "") -> str:
     most, alone = (examples(world != "sim", number, profile) for number in (implementations, 1))
     if most >= FEW or most == alone:
         return ""
-    words = (
-        f"Few examples: {implementations} implementations share them in this profile, {most} a law for each on {world}"
-    )
-    return f"{words}. {FULLY} at a time, or the profile release, have {alone} or more."
+    words = f"Few examples: with {implementations} implementations, each law gets only {most} of each on {world}."
+    return f"{words} For {alone} or more, check at most {FULLY} at a time, or use the profile release."
 
 
 def run_seed(given: str | None, profile: str, record: Record | None) -> str | None:

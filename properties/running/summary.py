@@ -35,7 +35,7 @@ def summary(
         return []
     lines += ["", totals(filed), *_scripts(filed)]
     if stopped:
-        lines.append("The run was stopped: laws that are not listed here had not come to their end.")
+        lines.append("The run was stopped early. Laws that are missing here had not ended.")
     if of_a_user is not None:
         lines += filter(None, [profiles.told_if_few(of_a_user.where.worlds[0], len(of_a_user.names))])
     return lines

@@ -10,7 +10,7 @@ ON_SIM_ALONE = (
     "fails on the simulated world only, with any timing of the collectives. Simulated ranks share one process, so "
     "per-process state (class attributes, singletons, threads) can look wrong there though it is right"
 )
-NOTHING_DRAWN = "no such program can be drawn within these claims"
+NOTHING_DRAWN = "with these claims, no program can be drawn for this law"
 
 
 def without_failure(trial: Trial, found: Search, unseen: Sequence[str]) -> tuple[str, str]:
@@ -29,7 +29,7 @@ def without_failure(trial: Trial, found: Search, unseen: Sequence[str]) -> tuple
         refused = f"{trial.implementation.name} refused all {found.examples} examples"
         return REFUSES, f"{refused}, so nothing was checked: {next(iter(found.refusals), 'it is not known why')}"
     if found.examples == len(found.refusals):
-        return SHOWS_NOTHING, "a part of every example was refused, so that nothing could be compared"
+        return SHOWS_NOTHING, "a part of every example was refused, so nothing could be compared"
     if unseen:
         examples = f"{found.examples} example{'s' * (found.examples > 1)}"
         return SHOWS_NOTHING, f"in {examples} it never happened that {' or that '.join(unseen)}"

@@ -277,7 +277,7 @@ def test_what_refuses_and_what_hangs_is_told_without_a_traceback_beside_what_hol
     assert "Traceback" not in output
     verdicts = re.findall(r"gradients equal the mean over ranks +(.*)", output)
     counted = sorted(verdict.partition(" (")[0] for verdict in verdicts)  # how many examples is in brackets
-    assert counted == ["breaks by D1 on sim", "holds on sim", "holds on sim", "refuses on sim"]
+    assert counted == ["broken by D1 on sim", "holds on sim", "holds on sim", "refuses on sim"]
     (told,) = {line for line in output.splitlines() if "refused all" in line}
     assert told.endswith("so nothing was checked: RuntimeError: this wrapper needs a GPU")
     assert "rank 0 waits for barrier" in output

@@ -141,17 +141,21 @@ def filed(number: str, law: str, verdict: str, **more: Any) -> Mapping[str, Any]
 
 def test_the_end_of_a_run_is_told_by_defects_and_families() -> None:
     laws = [filed("P1", f"law {n}", "holds", examples=10) for n in range(12)]
-    laws += [filed("P1", "mean", "breaks by D1"), filed("P3", "sums", "holds apart from D1")]
+    laws += [filed("P1", "mean", "broken by D1"), filed("P3", "sums", "holds apart from D1")]
     laws += [filed("P6", "unused", "not claimed; probed: crashes"), filed("P6", "never", "not claimed")]
     known = [defect(1, Cause(frozenset({"clip"}))).filed]
     assert overview(laws, known) == [
-        "mine has 1 defect; apart from it every law holds that it claims:",
-        "  D1  silently wrong, on programs with: clip; breaks P1 mean. Script: it.py",
-        "  P1  Mean over ranks          12 holds, 1 breaks by D1",
+        "mine has 1 defect. Without it, every claimed law holds.",
+        "  D1  silently wrong",
+        "      Breaks: P1 mean",
+        "      Needs:  clip",
+        "      Script: it.py",
+        "  Laws by family:",
+        "  P1  Mean over ranks          12 hold, 1 broken by D1",
         "  P3  Gradient accumulation    1 holds apart from D1",
-        "  Not claimed: 2 laws (-v lists them); of those that a few programs were tried on: 1 crashes.",
+        "  Not claimed: 2 laws (-v lists them). Lockstep tried 1 of them on a few programs: 1 crashes.",
     ]
-    assert overview(laws, known, complete=False)[0] == "mine has 1 defect; apart from it every law holds that was held:"
+    assert overview(laws, known, complete=False)[0] == "mine has 1 defect. Without it, every checked law holds."
 
 
 @pytest.mark.parametrize("processes", ["0", "2"])
@@ -160,7 +164,7 @@ def test_where_the_plainest_program_fails_nothing_else_is_told(tmp_path: Path, p
     asked = (str(ROOT / "properties" / "test_scale.py"), "--impl", "lockstep.impls.faults.mean:NeverDivides")
     code, output = run_pytest(tmp_path, *asked, "--hypothesis-seed", "1", "-n", processes, "--maxschedchunk", "1")
     assert code == pytest.ExitCode.TESTS_FAILED, output
-    assert "NeverDivides has 1 defect, and nothing else can be told until that is mended:" in output
+    assert "NeverDivides has 1 defect. The plainest program fails, so nothing else can be judged." in output
     assert output.count("What went over the wire:") == 1
     assert "\nD1, after" in output
-    assert re.search(r"P2 +gradients scale with the loss +cannot be told: D1 breaks the plainest program", output)
+    assert re.search(r"P2 +gradients scale with the loss +cannot be judged: D1 breaks the plainest program", output)

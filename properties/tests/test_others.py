@@ -68,7 +68,7 @@ def test_a_law_says_on_how_many_runs_it_was_judged() -> None:
         told((PROPERTY, {**common, "law": f"{each}", "verdict": "holds", "examples": 9}), (SHOWN, shown))
         for each, shown in enumerate([{"implementation": "x:X", "world": "sim", "runs": {"replicas": 30}}] * 2)
     ]
-    assert any("holds on sim (72 runs, 12 drawn for it)" in line for line in matrix(verdicts([own, *more])))
+    assert any("holds on sim (72)" in line for line in matrix(verdicts([own, *more])))
 
 
 def test_only_where_all_laws_are_held_does_one_count_on_what_is_drawn_for_others() -> None:

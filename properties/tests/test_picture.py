@@ -5,11 +5,13 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
+import pytest
 
 from lockstep.oracle.events import Backward, Finish
 from lockstep.oracle.fingerprint import coefficients
 from lockstep.oracle.model import Parameter
 from lockstep.oracle.program import Scenario
+from lockstep.properties.reports.paragraphs import LEAST, NARROW
 from lockstep.properties.reports.picture import LINE, WIDEST, picture
 from lockstep.properties.trial import job
 from lockstep.worlds.contract import Asynchrony, Collective, RankReport, World, group_label
@@ -41,7 +43,7 @@ def scenario(count: int) -> Scenario:
     return Scenario(2, (Parameter((count,)),) * 2, (Backward(((0, 1), (1, 0))), Finish()))
 
 
-def test_of_many_long_numbers_those_are_shown_that_fit_on_a_line() -> None:
+def test_of_many_long_numbers_those_are_shown_that_fit_on_a_line(monkeypatch: pytest.MonkeyPatch) -> None:
     lines = picture(scenario(1), two_ranks(*([123456.0 + rank + i for i in range(40)] for rank in range(2))))
     assert [line.count("|") for line in lines[1:]] == [12] * 3  # ten cells and the dots
     assert all(line.endswith("| ... |") for line in lines[1:])
@@ -49,6 +51,9 @@ def test_of_many_long_numbers_those_are_shown_that_fit_on_a_line() -> None:
     shown = [line.partition("| ")[2].removesuffix(" | ... |") for line in lines[1:]]
     assert max(map(len, shown)) <= LINE
     assert 3 < lines[1].count("|") < WIDEST + 2
+    monkeypatch.setenv(NARROW, str(LEAST))
+    narrow = picture(scenario(1), two_ranks(*([1e-30 / 3 + rank + i / 7 for i in range(40)] for rank in range(2))))
+    assert max(map(len, narrow)) <= LEAST - len("    ")  # the indent of a report
 
 
 def test_of_a_collective_of_nothing_there_is_nothing_to_show() -> None:

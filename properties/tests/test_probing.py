@@ -75,7 +75,7 @@ def test_the_matrix_counts_examples_by_world_and_in_all() -> None:
         "P3 another not claimed",
         "P9 a law crashes on sim (2); silently wrong on gloo (3)",
         "P10 a law not claimed; probed: hangs on sim (1)",
-        "113 examples; 2 x holds, 1 x not claimed, 1 x crashes, 1 x silently wrong, 1 x not claimed; probed: hangs",
+        "113 examples: 2 x holds, 1 x not claimed, 1 x crashes, 1 x silently wrong, 1 x not claimed; probed: hangs",
     ]
 
 
@@ -104,8 +104,8 @@ def test_the_matrix_says_what_was_refused_most_often_over_all_laws() -> None:
         "my:DDP",
         "P1 a law holds on sim (9, 4 refused)",
         "P1 another holds on sim (9, 4 refused)",
-        "refused 4 times: ValueError: no scalars",
-        "refused 4 times: ValueError: too many",
-        "refused 2 times: of two",
-        "refused 2 times for other reasons",
+        "4 refused: ValueError: no scalars",
+        "4 refused: ValueError: too many",
+        "2 refused: of two",
+        "2 refused for other reasons",
     ]

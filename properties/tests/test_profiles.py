@@ -15,7 +15,7 @@ ROOT = Path(__file__).parents[3]
 def test_a_few_shared_examples_are_told(implementations: int, told: bool) -> None:
     words = profiles.told_if_few("sim", implementations, "dev")
     assert bool(words) == told
-    assert not told or f"{30 // implementations} a law for each on sim" in words
+    assert not told or f"only {30 // implementations} of each on sim" in words
 
 
 def test_the_header_tells_how_many_and_the_summary_that_they_are_few() -> None:
@@ -25,8 +25,8 @@ def test_the_header_tells_how_many_and_the_summary_that_they_are_few() -> None:
     asked = [*run, "--hypothesis-profile", "dev", "-p", "no:cacheprovider", *(f"--impl={name}" for name in names)]
     done = subprocess.run(asked, cwd=ROOT, capture_output=True, text=True, timeout=300, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
-    assert "profile dev; examples for each law and implementation: 7 on sim\n" in done.stdout
-    assert "Few examples: 4 implementations share them in this profile, 7 a law for each on sim" in done.stdout
+    assert "lockstep: examples per law: 7 on sim (profile dev)\n" in done.stdout
+    assert "Few examples: with 4 implementations, each law gets only 7 of each on sim." in done.stdout
 
 
 @pytest.mark.parametrize("workers", [(), ("-n1",)], ids=["in one process", "with a worker"])
@@ -37,5 +37,5 @@ def test_a_run_that_is_stopped_says_that_laws_are_missing(workers: tuple[str, ..
     done = subprocess.run(asked, cwd=tmp_path, capture_output=True, text=True, timeout=300, check=False)
     last = done.stdout[done.stdout.index("= verdicts =") :]
     assert "refuses on sim" in last, done.stdout + done.stderr
-    assert "The run was stopped: laws that are not listed here had not come to their end." in last
+    assert "The run was stopped early. Laws that are missing here had not ended." in last
     assert "FAILED" not in last

@@ -130,10 +130,10 @@ def test_a_report_says_that_no_value_shows_what_is_on_the_wire_and_what_goes_wro
         told[name] = " ".join(filed_failure(law, trial, diagnose(trial, failure))["report"].split())
     wire_told, saved = told.values()
     assert IN_NO_VALUE in wire_told
-    assert "Core:" not in wire_told
+    assert "Alone:" not in wire_told
     assert IN_NO_VALUE not in saved
-    assert "what is saved, loaded or left out need not be the reason." in saved
-    assert "(Backward(((0, 1), (1, 0))), Finish())" in saved.partition("Core:")[2].partition("goes wrong by itself")[0]
+    assert "without a partial save or load, so that need not be the cause." in saved
+    assert "(Backward(((0, 1), (1, 0))), Finish())" in saved.partition("Alone:")[2].partition("See it:")[0]
 
 
 def test_undeclared_code_is_told_that_a_model_gives_its_outputs_in_a_mapping(sim: World) -> None:

@@ -76,7 +76,7 @@ def reports(verdicts: dict[str, str]) -> Iterator[Any]:
 
 def test_the_matrix_says_where_a_law_cannot_be_had() -> None:
     (_, line) = matrix(verdicts(reports({"sim": "holds"}), [("mine", "P7", "a law", "gloo")]))
-    assert line.split("  ")[-1].strip() == "holds on sim; cannot be told on gloo"
+    assert line.split("  ")[-1].strip() == "holds on sim; cannot be judged on gloo"
     (_, _, line) = matrix(verdicts(reports({"sim": "holds"}), [("mine", "P8", "another", "")]))
     assert line.endswith("not claimed")
 

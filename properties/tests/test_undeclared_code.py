@@ -166,7 +166,7 @@ def test_a_report_says_that_nothing_was_called_where_something_sounds_like_it(si
     under_test = trial("Similar", sim)
     (failure, *_) = search(LAWS[MEAN], under_test, 50, seed_value=0).failures
     words = " ".join(" ".join(story(LAWS[MEAN], under_test, diagnose(under_test, failure, to_the_core=False))).split())
-    assert "nothing is called to finish the synchronization. If finish_grad_sync() is to be called" in words
+    assert "Lockstep calls nothing to finish the synchronization. If finish_grad_sync() should be called" in words
 
 
 def test_a_report_names_what_is_claimed_for_code_that_declares_nothing_where_the_program_needs_it(sim: World) -> None:
@@ -176,12 +176,12 @@ def test_a_report_names_what_is_claimed_for_code_that_declares_nothing_where_the
         " ".join(story(LAWS[DROPPED], under_test, diagnose(under_test, failure, to_the_core=False))).split()
     )
     assert (
-        'KeepsMainGradients does not declare "accumulation" and "drops_windows", which Lockstep then assumes. Only if '
-        'your class deliberately does not support that, put `"accumulation": False` or `"drops_windows": False` into '
-        "its `claims`: such programs are then not drawn"
+        'KeepsMainGradients does not declare "accumulation" and "drops_windows", so Lockstep assumes them. Only if '
+        'your class is not meant to support that, put `"accumulation": False` or `"drops_windows": False` into its '
+        "`claims`. Lockstep then draws no such programs"
     ) in told
     declaring = replace(under_test, implementation=replace(under_test.implementation, undeclared=()))
-    assert "such programs are then not drawn" not in " ".join(
+    assert "Lockstep then draws no such programs" not in " ".join(
         story(LAWS[DROPPED], declaring, diagnose(declaring, failure, to_the_core=False))
     )
 
@@ -192,8 +192,8 @@ def test_a_report_names_the_claim_of_who_means_to_compress(sim: World, law: str)
     under_test = trial_of("lockstep.properties.tests.user_code:CompressesUnasked", sim)
     failure = search(LAWS[law], under_test, 60, seed_value=0).failures[0]
     told = " ".join(" ".join(story(LAWS[law], under_test, diagnose(under_test, failure, to_the_core=False))).split())
-    assert "gradients travel in bfloat16, which rounds those that need more digits. Code that is meant to" in told
-    assert 'meant to compress them claims {"wire_dtype": "bfloat16"}; what is drawn then fits it.' in told
+    assert "gradients travel in bfloat16, which rounds values that need more digits." in told
+    assert 'If that is intended, claim "wire_dtype": "bfloat16"; Lockstep then draws only values that fit.' in told
     claims = replace(under_test.claims, wire_dtype="bfloat16")
     meaning_to = replace(under_test, implementation=replace(under_test.implementation, claims=claims))
     assert search(LAWS[MEAN], meaning_to, 60, seed_value=0).failures == []

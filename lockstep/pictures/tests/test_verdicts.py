@@ -11,7 +11,7 @@ from lockstep.pictures.verdicts import page, state
 BROWSERS = ("chromium-headless-shell", "chromium", "chromium-browser", "google-chrome")
 NAME = "my_ddp:MyDDP"
 ENDS: tuple[tuple[str, str, str, list[str]], ...] = (
-    ("P1", "sim", "breaks by D1 on sim", ["D1"]),
+    ("P1", "sim", "broken by D1 on sim", ["D1"]),
     ("P2", "sim", "holds", []),
     ("P2", "gloo", "holds", []),
 )
@@ -45,7 +45,7 @@ def test_the_page_has_each_law_and_defect_and_holds_all_that_it_shows() -> None:
 
 
 def test_verdicts_are_good_bad_or_open() -> None:
-    told = ("holds", "refuses", "holds apart from D1", "silently wrong", "breaks by D1", "not claimed", "shows nothing")
+    told = ("holds", "refuses", "holds apart from D1", "silently wrong", "broken by D1", "not claimed", "shows nothing")
     assert [state(each) for each in told] == ["good", "good", "good", "bad", "bad", "open", "open"]
 
 
