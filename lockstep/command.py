@@ -36,9 +36,9 @@ COMMANDS = {
         "lockstep.properties.soundness",
     ),
     "schedule": (
-        "list the messages of an all-reduce algorithm, and its order of summation",
+        "list or draw the messages of an all-reduce algorithm",
         "schedule gloo --ranks 4",
-        "lockstep.oracle.schedules",
+        "lockstep.commands.schedule",
     ),
     "cost": (
         "estimate memory, communication and time of a step for each ZeRO stage",

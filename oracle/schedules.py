@@ -3,7 +3,6 @@
 ``lockstep schedule gloo --ranks 4 --elements 10 --dtype float32``
 """
 
-import argparse
 from collections.abc import Sequence
 from itertools import accumulate, pairwise
 
@@ -52,6 +51,12 @@ def bytes_sent(messages: Sequence[Message], element_bytes: int, world_size: int)
     return sent
 
 
+def title(name: str, elements: int, dtype: str, world_size: int) -> str:
+    """The named schedule in a line."""
+    what = name if "-" in name else f"{name} all-reduce"
+    return f"{what} of {elements} {dtype} elements on {world_size} ranks"
+
+
 def show_schedule(name: str, elements: int, dtype: str, world_size: int) -> str:
     """The named schedule as text, a line for each step. ``r0 -(2)-> r1``: rank 0 sends chunk 2 to rank 1."""
     if dtype not in FORMATS:
@@ -59,9 +64,8 @@ def show_schedule(name: str, elements: int, dtype: str, world_size: int) -> str:
     element_bytes = FORMATS[dtype].bytes
     messages, sizes = schedule(name, elements, element_bytes, world_size)
     bounds = enumerate(pairwise(accumulate(sizes, initial=0)))
-    what = name if "-" in name else f"{name} all-reduce"
     lines = [
-        f"{what} of {elements} {dtype} elements on {world_size} ranks",
+        title(name, elements, dtype, world_size),
         "chunks: " + "  ".join(f"({chunk}) [{lo},{hi})" for chunk, (lo, hi) in bounds),
     ]
     for phase in dict.fromkeys(message.phase for message in messages):
@@ -81,16 +85,3 @@ def _steps(messages: Sequence[Message]) -> list[str]:
     for message in messages:
         steps.setdefault(message.step, []).append(f"r{message.sender} -({message.chunk})-> r{message.receiver}")
     return [f"  step {step}:  " + "   ".join(sends) for step, sends in steps.items()]
-
-
-def main(parser: argparse.ArgumentParser, arguments: Sequence[str]) -> None:
-    """Prints the schedule that the command line names."""
-    parser.add_argument("name", choices=list(ORDER_OF), metavar="NAME", help=f"one of: {', '.join(ORDER_OF)}")
-    parser.add_argument("--ranks", type=int, default=4, help="world size (default: 4)")
-    parser.add_argument("--elements", type=int, default=10, help="length of the tensor (default: 10)")
-    parser.add_argument("--dtype", choices=list(FORMATS), default="float32", help="of the tensor (default: float32)")
-    asked = parser.parse_args(arguments)
-    try:
-        print(show_schedule(asked.name, asked.elements, asked.dtype, asked.ranks))
-    except ValueError as error:
-        parser.error(str(error))

@@ -1,1 +1,4 @@
-"""Commands without modules of their own elsewhere: `check`, `diff`, `exhaust`, `run`, `cost`, `laws` and `claims`."""
+"""Commands without modules of their own elsewhere.
+
+They are `check`, `diff`, `exhaust`, `run`, `cost`, `schedule`, `laws` and `claims`.
+"""

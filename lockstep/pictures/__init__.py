@@ -7,6 +7,7 @@ of torch, worlds or laws.
     happenings    what happens on ranks, in order and in words
     in_text       lanes for a terminal
     in_svg        lanes as a diagram
+    messages      the messages of a collective as a diagram
     perfetto      lanes as a trace for Chrome's and Perfetto's viewer
     pages         templates, filled in: self-contained pages, and diagrams alone
     verdicts      the page of a run of the laws

@@ -139,11 +139,11 @@ def test_what_cannot_be_checked_is_told_in_one_line() -> None:
     assert refused(3) == "3 cannot be called: give a class or a function that takes the module to wrap"
     assert "world='gloo' needs processes of its own" in refused(made_here(), world="gloo")
     assert "it is defined inside a function; put it into a module" in refused(made_here(), world=("sim", "gloo"))
-    assert refused(NaiveDataParallel, world="mars").startswith("world='mars': there are 'sim', 'gloo'")
+    assert refused(NaiveDataParallel, world="mars").startswith("world='mars': give one of 'sim', 'gloo'")
     assert refused(NaiveDataParallel, laws="P99").startswith("laws='P99': no law has this number")
-    assert refused(NaiveDataParallel, examples=0) == "examples=0: a law needs a whole number of them, at least one"
-    assert refused(NaiveDataParallel, examples="3").startswith("examples='3': a law needs a whole number")
-    assert refused(NaiveDataParallel, seed="x") == "seed='x': it is a whole number, or None"
+    assert refused(NaiveDataParallel, examples=0) == "examples=0: give a whole number, at least 1"
+    assert refused(NaiveDataParallel, examples="3").startswith("examples='3': give a whole number")
+    assert refused(NaiveDataParallel, seed="x") == "seed='x': give a whole number, or None"
     assert "that is a file; name a folder" in refused(NaiveDataParallel, report=__file__)
     assert "there is no claim 'magic'" in refused(NaiveDataParallel, claims={"magic": True})
     assert refused("nowhere:X") == "nowhere:X: there is no module 'nowhere' on sys.path"

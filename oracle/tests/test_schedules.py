@@ -1,7 +1,5 @@
 """Schedules as printed, and that carrying them out, message by message, gives the bits they stand for."""
 
-import argparse
-
 import numpy as np
 import pytest
 
@@ -9,7 +7,7 @@ from lockstep.oracle import gloo
 from lockstep.oracle.formats import FORMATS
 from lockstep.oracle.reduction_order import evaluate_order, reduction_order
 from lockstep.oracle.ring import carry_out, cut
-from lockstep.oracle.schedules import ORDER_OF, bytes_sent, main, schedule, show_schedule
+from lockstep.oracle.schedules import ORDER_OF, bytes_sent, schedule, show_schedule
 
 WORLDS = range(1, 9)
 LENGTHS = (0, 1, 2, 3, 5, 7, 13, 24, 25)
@@ -75,25 +73,3 @@ def test_where_the_chunks_are_even_the_bytes_are_those_of_the_published_volume()
 
 def test_a_schedule_is_printed_with_steps_bytes_and_order() -> None:
     assert show_schedule("gloo", 7, "bfloat16", 3) == GLOO
-
-
-@pytest.mark.parametrize("name", ORDER_OF)
-def test_every_schedule_can_be_printed_from_the_command_line(name: str, capsys: pytest.CaptureFixture[str]) -> None:
-    main(argparse.ArgumentParser(), [name, "--ranks", "3", "--elements", "4"])
-    assert capsys.readouterr().out == show_schedule(name, 4, "float32", 3) + "\n"
-
-
-@pytest.mark.parametrize(
-    ("arguments", "said"),
-    [
-        (["gloo", "--ranks", "0"], "10 elements on 0 ranks"),
-        (["gloo", "--dtype", "int8"], "invalid choice: 'int8'"),
-        (["star"], "invalid choice: 'star'"),
-    ],
-)
-def test_the_command_line_refuses_what_cannot_be(
-    arguments: list[str], said: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    with pytest.raises(SystemExit):
-        main(argparse.ArgumentParser(), arguments)
-    assert said in capsys.readouterr().err

@@ -113,7 +113,7 @@ def _run(name: str) -> dict[str, Any]:
     torch.set_num_threads(1)
     loss: Any = loss_of(call(model, batch))
     if not isinstance(loss, torch.Tensor) or loss.numel() != 1:
-        raise NotFound(f"{name}: the loss is one number, a tensor, and not {type(loss).__name__}")
+        raise NotFound(f"{name}: the loss must be a tensor with one element, not {type(loss).__name__}")
     loss.backward()
     gradients = {f"{key}.grad": each.grad for key, each in model.named_parameters() if each.grad is not None}
     return {key: each.detach().double().cpu().numpy() for key, each in {"the loss": loss, **gradients}.items()}

@@ -176,7 +176,7 @@ def read(path: Path) -> Document:
     except OSError as error:
         raise Unusable(f"{path}: {error.strerror}") from None
     except ValueError:
-        raise Unusable(f"{path}: is no JSON; `lockstep check --json {path}` writes it") from None
+        raise Unusable(f"{path}: is not JSON; `lockstep check --json {path}` writes it") from None
     if not isinstance(data, dict) or data.get("schema") != SCHEMA:
         has = data.get("schema") if isinstance(data, dict) else None
         raise Unusable(f"{path}: its schema is {has!r}, and this Lockstep reads schema {SCHEMA}")

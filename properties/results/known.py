@@ -79,10 +79,10 @@ def every(path: Path) -> tuple[Known, ...]:
     except OSError as error:
         raise Unusable(f"--known {path}: {error.strerror}") from None
     except ValueError as error:
-        raise Unusable(f"--known {path}: is no TOML: {error}") from None
+        raise Unusable(f"--known {path}: is not TOML: {error}") from None
     entries = data.get("known", [])
     if {*data} - {"known"} or not isinstance(entries, list) or not all(isinstance(each, dict) for each in entries):
-        raise Unusable(f"--known {path}: there may be tables called [[known]] in it, and nothing else")
+        raise Unusable(f"--known {path}: it may contain [[known]] tables only")
     return tuple(_entry(each, f"--known {path}: entry {number}") for number, each in enumerate(entries, 1))
 
 
@@ -92,11 +92,11 @@ def _entry(data: Mapping[str, Any], where: str) -> Known:
     if lacking := [name for name in NEEDED if not data.get(name)]:
         raise Unusable(f"{where}: has no {lacking[0]}")
     if not data.get("law") and not data.get("cause"):
-        raise Unusable(f"{where}: names neither a law nor a cause")
+        raise Unusable(f"{where}: names neither a law nor a cause; write one of them")
     versions = data.get("versions", [])
     words = all(isinstance(data.get(name, ""), str) for name in WORDS)
     if not words or not isinstance(versions, list) or not all(isinstance(each, str) for each in versions):
-        raise Unusable(f"{where}: each value is a string, and `versions` a list of strings")
+        raise Unusable(f"{where}: each value must be a string, and `versions` a list of strings")
     law = data.get("law", "")
     if law and law not in _laws():
         raise Unusable(f"{where}: there is no law {law!r}; `lockstep laws` lists them")

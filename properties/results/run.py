@@ -33,7 +33,7 @@ class Results:
         )
         for asked, path in (("--json", self._json), ("--write-known", self._new)):
             if path is not None and (path.is_dir() or not path.absolute().parent.is_dir()):
-                raise Unusable(f"{asked} {path}: name a file, in a folder that there is")
+                raise Unusable(f"{asked} {path}: name a file in an existing folder")
         # The processes of pytest-xdist have these options too; only the one with the terminal calls `keep`.
         self._stored = Path(option("--report") or FOLDER) / STORED if option("--impl") else None
         self.entries = known.read(self._file)

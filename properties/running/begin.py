@@ -44,7 +44,7 @@ def begin(config: pytest.Config) -> tuple[Bench, Record | None]:
         if option("--report") and Path(option("--report")).exists() and not Path(option("--report")).is_dir():
             raise Unusable(f"--report {option('--report')}: that is a file; name a folder for the scripts of failures")
         if (html := option("--html")) and (Path(html).is_dir() or not Path(html).absolute().parent.is_dir()):
-            raise Unusable(f"--html {html}: name a file, in a folder that there is")
+            raise Unusable(f"--html {html}: name a file in an existing folder")
         record = Record(Path(option("--record"))) if option("--record") else None
         if told is not None:
             setattr(config.option, SEED, told[SEED])

@@ -79,7 +79,7 @@ def run_seed(given: str | None, profile: str, record: Record | None) -> str | No
     try:
         derandomized = settings.get_profile(profile).derandomize
     except InvalidArgument:
-        raise Unusable(f"profile {profile}: there are {', '.join((*SHARED, *LONG))}") from None
+        raise Unusable(f"profile {profile}: give one of {', '.join((*SHARED, *LONG))}") from None
     chosen = given
     if chosen is None and record is not None:
         chosen = record.seed

@@ -64,11 +64,11 @@ class Session:
     ) -> None:
         worlds = [world] if isinstance(world, str) else world
         if unknown := [world for world in worlds if world not in WORLDS]:
-            raise Unusable(f"world={unknown[0]!r}: there are {', '.join(map(repr, WORLDS))}")
+            raise Unusable(f"world={unknown[0]!r}: give one of {', '.join(map(repr, WORLDS))}")
         if examples is not None and (type(examples) is not int or examples < 1):
-            raise Unusable(f"examples={examples!r}: a law needs a whole number of them, at least one")
+            raise Unusable(f"examples={examples!r}: give a whole number, at least 1")
         if seed is not None and type(seed) is not int:
-            raise Unusable(f"seed={seed!r}: it is a whole number, or None")
+            raise Unusable(f"seed={seed!r}: give a whole number, or None")
         if report is not None and report.exists() and not report.is_dir():
             raise Unusable(f"report={str(report)!r}: that is a file; name a folder for the scripts of failures")
         chosen = _chosen(laws)
@@ -156,6 +156,6 @@ def _chosen(laws: str | Sequence[str] | None) -> set[str]:
     for word in [laws] if isinstance(laws, str) else laws:
         if not (meant := laws_named(word)):
             known = ", ".join(dict.fromkeys(number for number, _, _ in every_text()))
-            raise Unusable(f"laws={word!r}: no law has this number or these words in its name; there are {known}")
+            raise Unusable(f"laws={word!r}: no law has this number or these words in its name; the numbers are {known}")
         chosen |= {*meant}
     return chosen

@@ -162,9 +162,16 @@ def test_the_end_of_a_run_is_told_by_defects_and_families() -> None:
 def test_where_the_plainest_program_fails_nothing_else_is_told(tmp_path: Path, processes: str) -> None:
     """The report comes at once, and the other laws are not tried."""
     asked = (str(ROOT / "properties" / "test_scale.py"), "--impl", "lockstep.impls.faults.mean:NeverDivides")
-    code, output = run_pytest(tmp_path, *asked, "--hypothesis-seed", "1", "-n", processes, "--maxschedchunk", "1")
+    page = tmp_path / "page.html"
+    asked += ("--hypothesis-seed", "1", "-n", processes, "--maxschedchunk", "1", "--html", str(page))
+    code, output = run_pytest(tmp_path, *asked)
     assert code == pytest.ExitCode.TESTS_FAILED, output
     assert "NeverDivides has 1 defect. The plainest program fails, so nothing else can be judged." in output
     assert output.count("What went over the wire:") == 1
     assert "\nD1, after" in output
     assert re.search(r"P2 +gradients scale with the loss +cannot be judged: D1 breaks the plainest program", output)
+    shown = page.read_text("utf-8")
+    assert '<section class="defect" id="1-D1">' in shown
+    for words in ("NeverDivides breaks P1 on the sim world: silently wrong", "broken by D1", 'class="collective"'):
+        assert words in shown
+    assert not [word for word in ("src=", "@import", "url(", "<link", "fetch(") if word in shown]

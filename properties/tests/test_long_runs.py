@@ -227,7 +227,7 @@ def test_a_summary_has_the_seed_of_its_run_whether_the_run_began_or_went_on(tmp_
 
 
 def test_a_profile_that_is_not_there_and_a_record_that_cannot_be_are_told_in_one_line(tmp_path: Path) -> None:
-    with pytest.raises(Unusable, match="profile weekly: there are dev, ci, release, nightly"):
+    with pytest.raises(Unusable, match="profile weekly: give one of dev, ci, release, nightly"):
         run_seed(None, "weekly", None)
     (tmp_path / "file").touch()
     with pytest.raises(Unusable, match=r"--record .*: (File exists|Not a directory): .*; name a folder to write to"):

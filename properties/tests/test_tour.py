@@ -1,4 +1,4 @@
-"""docs/learn.md says of each implementation what one rank calls in a step, and how much it sends."""
+"""docs/learn.md says of each implementation what one rank calls in a step, and how much it sends; and draws a step."""
 
 import re
 from collections import Counter
@@ -11,6 +11,7 @@ from lockstep.oracle.events import Backward, Event, Finish, Step, ZeroGrad
 from lockstep.oracle.model import Parameter
 from lockstep.oracle.program import Scenario
 from lockstep.properties.judging.traffic import passed
+from lockstep.properties.pages import tour
 from lockstep.properties.tests.trials import trial_of
 from lockstep.worlds.contract import World
 
@@ -52,3 +53,12 @@ def test_the_tour_tells_what_is_sent(sim: World, row: str) -> None:
     counted = sorted(Counter(call.operation.replace("_", "-") for call in sent).items())
     assert ", ".join(f"{count // STEPS} {operation}" for operation, count in counted) == calls
     assert float(passed(sent, RANKS)) / (STEPS * PARAMETERS * ELEMENTS) == moved
+
+
+@pytest.mark.skipif(not IS_CLONE, reason="the page is the clone's")
+@pytest.mark.parametrize("name", tour.SHOWN)
+def test_the_pictures_of_the_tour_are_as_they_would_be_drawn(sim: World, name: str) -> None:
+    assert (tour.FOLDER / f"{name}.svg").read_text() == tour.picture(name, sim), (
+        "python -m lockstep.properties.pages.tour"
+    )
+    assert f"(tour/{name}.svg)" in (Path(HOME) / "docs" / "learn.md").read_text()
