@@ -125,7 +125,7 @@ def test_a_defect_that_was_filed_is_told_as_it_is() -> None:
 @pytest.mark.parametrize(
     ("text", "words"),
     [
-        ("no", "is no JSON"),
+        ("no", "is not JSON"),
         ('{"schema": 2}', "its schema is 2, and this Lockstep reads schema 1"),
         ("[]", "its schema is None"),
         ('{"schema": 1}', "missing"),
@@ -222,13 +222,13 @@ def test_what_is_listed_and_fails_no_more_is_mended(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "words"),
     [
-        ("x", "is no TOML"),
-        ("a = 1", "tables called [[known]]"),
+        ("x", "is not TOML"),
+        ("a = 1", "it may contain [[known]] tables only"),
         (entry(law="P99"), "entry 1: there is no law 'P99'"),
         (entry(), "entry 1: names neither a law nor a cause"),
         (entry(law="P1", reason=""), "entry 1: has no reason"),
         (entry(law="P1", why="x"), "entry 1: there is no 'why'"),
-        (entry(law="P1", verdict=3), "entry 1: each value is a string"),
+        (entry(law="P1", verdict=3), "entry 1: each value must be a string"),
         (entry(law="P1", versions=["torch 2.13"]), "'torch 2.13' is no version; write 'torch>=2.13,<2.15'"),
     ],
 )

@@ -1,9 +1,9 @@
-"""Defects: the things that are wrong with an implementation, one by one: found, set aside, told once.
+"""Defects of an implementation. Each is found, set aside, and reported once.
 
-needs      what a program has that the plainest has not, as a set of names
-cause      what a minimal failing program needs, and whether another program contains it
-defect     a cause with what it does, its faces, as plain data
-aside      leaves out the programs that contain it
-by_itself  which law a program breaks that goes wrong by itself
-ledger     the defects of a run, known to all of its processes
+needs      the features of a program that the plainest program lacks, as a set of names
+cause      the needs of a minimal failing program; it tells which other programs contain them
+defect     a cause and its effects, as plain data
+aside      leaves out the programs that contain a cause
+by_itself  the law that a program breaks by its values, whatever law it was drawn for
+ledger     the defects of a run, shared by all of its processes
 """

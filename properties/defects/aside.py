@@ -1,4 +1,4 @@
-"""Setting aside: programs that contain the cause of a known defect are no examples."""
+"""Setting aside: programs that contain the cause of a known defect are not judged."""
 
 from collections import Counter
 from collections.abc import Sequence
@@ -19,7 +19,7 @@ SAMPLE = 20  # programs of which is told how many contain what is not drawn at a
 
 
 class Aside:
-    """The defects that are set aside for one law. ``left_out`` counts programs by the defect that they contain."""
+    """The defects that are set aside for one law. ``left_out`` counts the programs that were left out, by defect."""
 
     def __init__(self, defects: Sequence[Defect], law: Law, claims: Claims) -> None:
         self.defects, self.law = tuple(defects), law
@@ -38,7 +38,7 @@ class Aside:
                     self.undrawn.append(defect)
 
     def __call__(self, drawn: Any) -> None:
-        """Raises SetAside for what contains a known cause."""
+        """Raises SetAside if the drawn program contains a known cause."""
         for defect in self.defects:
             if defect.within(drawn, self.law.number):
                 self.left_out[defect.id] += 1
@@ -46,17 +46,17 @@ class Aside:
 
     @property
     def takes_all(self) -> str:
-        """The defect that the law is all about: without what is set aside there is nothing to draw. Empty: none is."""
+        """The defect whose cause is in every program of the law, so that nothing is left to draw; empty without one."""
         if concerns(self.law, self.unclaimed):
             return ""
         return next(each.id for each in self.undrawn)
 
     def draws(self) -> st.SearchStrategy[Any]:
-        """The draws of the law without those set aside, as far as declining a claim leaves out just these."""
+        """The draws of the law. Programs set aside are left out here if declining a claim leaves out just these."""
         return self.law.draws(self.unclaimed)
 
     def count_undrawn(self, claims: Claims, examples: int) -> None:
-        """Counts what was not drawn for so many examples, by a sample."""
+        """Estimates from a sample how many programs declined claims have left out, and adds them to ``left_out``."""
         if not self.undrawn:
             return
         drawn = sample(self.law.draws(claims), SAMPLE)

@@ -1,4 +1,4 @@
-"""The law that a program breaks that goes wrong by itself: named by its values, and not by the law it was met in."""
+"""The law that a failing program breaks by its values, whichever law it was drawn for."""
 
 from collections.abc import Mapping
 from dataclasses import replace
@@ -30,7 +30,7 @@ HEADLINES: Mapping[str, str] = {
 
 
 def broken_by(broken: LawBroken, met: Law, trial: Trial) -> Law:
-    """The law that a program breaks that went wrong so by itself; ``met``: under which it was met."""
+    """The law that a failing program breaks by its values. ``met``: the law under which the failure was found."""
     law = every_law().get(_name(broken), met)
     if not concerns(law, trial.implementation.claims):
         law = met

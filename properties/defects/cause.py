@@ -1,4 +1,4 @@
-"""The cause of a defect: what a minimal failing program cannot do without, and whether another program contains it."""
+"""The cause of a defect: the features that a minimal failing program needs."""
 
 from contextlib import suppress
 from dataclasses import dataclass, fields, replace
@@ -16,8 +16,8 @@ MORE_DIGITS = "numbers with more digits than "  # and a dtype: a need of values,
 
 @dataclass(frozen=True)
 class Cause:
-    """``needs``: names of `properties.defects.needs`; none: the plainest program fails. ``only``: the number of the
-    family of laws, such as "P18", of which a program must be judged for it to show; empty: it goes wrong by itself.
+    """``needs``: names from `properties.defects.needs`; empty if the plainest program fails. ``only``: the number of
+    the family of laws, such as "P18", that must judge a program to see the defect; empty if any law sees it.
     """
 
     needs: frozenset[str]
@@ -29,19 +29,19 @@ class Cause:
 
     @property
     def rounds_to(self) -> str:
-        """The dtype that has too few digits, if that is the cause; else empty."""
+        """The dtype with too few digits, if that is the cause; else empty."""
         return next((need.removeprefix(MORE_DIGITS) for need in self.needs if need.startswith(MORE_DIGITS)), "")
 
     @property
     def telling(self) -> frozenset[str]:
-        """The needs to tell: its features; without any, the fields that are not as usual, and numbers last."""
+        """The needs to report: features if there are any, else unusual fields, else numbers."""
         for told in (is_named, lambda need: not is_counted(need), lambda need: True):
             if found := frozenset(filter(told, self.needs)):
                 return found
         return frozenset()
 
     def words(self) -> str:
-        """It, for people."""
+        """The cause in words."""
         return ", ".join(sorted(self.telling)) or "the plainest program"
 
 
@@ -59,7 +59,7 @@ def off(name: str, value: Any) -> Any:
 
 
 def declining(claims: Claims, scenario: Scenario) -> dict[str, Claims]:
-    """By the name of each claim without which a program would not be drawn, the claims without it."""
+    """For each claim that a program needs, by name: the claims without it."""
     found = {}
     for each in fields(Claims):
         value = getattr(claims, each.name)
@@ -72,9 +72,9 @@ def declining(claims: Claims, scenario: Scenario) -> dict[str, Claims]:
 
 
 def exact_claim(claims: Claims, cause: Cause, scenario: Scenario) -> str:
-    """The claim that says just what a cause is: declined, it leaves out the programs that contain it, and no others.
+    """The claim that covers exactly a cause: declining it leaves out all programs with the cause, and no others.
 
-    Empty where there is none.
+    Empty if there is none.
     """
     for name, less in declining(claims, scenario).items():
         before = {each for each, feature in FEATURES.items() if feature.claimed(claims)}

@@ -1,4 +1,4 @@
-"""A defect: a cause, and what it does, as plain data with JSON both ways."""
+"""A defect: a cause and its effects, as plain data that JSON can carry."""
 
 import json
 from collections.abc import Iterable, Mapping
@@ -11,10 +11,12 @@ from lockstep.properties.defects.needs import ALTERNATIVES
 
 @dataclass(frozen=True)
 class Defect:
-    """``causes``: mostly one; several, where programs that have little in common go wrong in one way. ``faces``: what
-    it does, each with a smallest program, as `properties.reports.failure.filed_failure` makes them. ``number`` and
-    ``law``: what the first of these breaks; ``met_in``: under which law it was found. ``claim``: that which says just
-    its cause. ``manner``: how it goes wrong, to tell defects from one another. ``told``: the file with its report.
+    """One defect of an implementation.
+
+    ``causes``: mostly one; several if programs with little in common fail in the same manner. ``faces``: its effects,
+    each with its smallest program, as `properties.reports.failure.filed_failure` makes them. ``number`` and ``law``:
+    the law that the first face breaks. ``met_in``: the law under which it was found. ``claim``: the claim that covers
+    exactly its cause. ``manner``: how its programs fail, which distinguishes defects. ``told``: the file of its report.
     """
 
     id: str
@@ -31,12 +33,12 @@ class Defect:
 
     @property
     def stops(self) -> bool:
-        """True if the plainest program shows it, whatever the law, so that nothing else can be told."""
+        """True if the plainest program shows it under every law, so that nothing else can be judged."""
         return any(not cause.needs and not cause.only for cause in self.causes)
 
     @property
     def verdict(self) -> str:
-        """Of all its faces."""
+        """The verdicts of all its faces."""
         return " and ".join(dict.fromkeys(str(face["verdict"]) for face in self.faces))
 
     def within(self, drawn: Any, family: str) -> bool:
@@ -84,11 +86,11 @@ class Defect:
 
 
 def the_same(known: Iterable[Defect], cause: Cause, manner: str) -> Defect | None:
-    """Of the known defects, the one of which a minimal failing program is another sight; None: it is of its own.
+    """The known defect to which a minimal failing program belongs, or None if the program shows a new defect.
 
-    It is the same where both need the same but for numbers; or where it goes wrong in the same manner, and one needs
-    what the other does and less. The cause is then widened to what both programs need. It is also the same where it
-    goes wrong in the same manner, and both need the same but for `ALTERNATIVES`. The defect then has both causes.
+    It belongs to a defect if both need the same features. It also does if one needs a part of the other's features and
+    both fail in the same manner. The cause of the returned defect is then widened to the needs that both share. It also
+    belongs to it if both fail in the same manner and differ only in `ALTERNATIVES`. The defect then has both causes.
     """
     for defect in known:
         for place, other in enumerate(defect.causes):

@@ -1,8 +1,7 @@
-"""The defects of a run, known to all of its processes, and whose turn it is to file one.
+"""The defects of a run, shared by all of its processes, and the order in which laws may file them.
 
-Laws have places, the plainest law the first. Whichever process a law is held in, a defect is filed only when all laws
-before this one have ended; so which defects there are, and in which order they are found, does not depend on how many
-processes hold laws.
+Each law has a place; the plainest law is the first. A law may file a defect only after all laws before it have ended.
+So the defects and their order do not depend on the number of processes.
 """
 
 import time
@@ -17,7 +16,7 @@ PAUSE = 0.02
 
 
 class Ledger:
-    """``folder``: where the processes of the run leave notes for one another; None: there is this one alone."""
+    """``folder``: the folder in which the processes of the run leave notes for one another; None for one process."""
 
     def __init__(self, folder: Path | None = None) -> None:
         self.folder = folder

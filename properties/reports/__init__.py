@@ -1,16 +1,16 @@
-"""Tells a failure to people.
+"""Reports for people: of a failure, and of a whole run.
 
 failure       in words, on a program
 real_models   on a real model
-otherwise     how a law runs a program otherwise than as usual
-opening       how either begins
-notes         what its reader may have missed
-origin        which contributions are in the first wrong value
-labels        and in what was sent
-picture       what went over the wire
-whereabouts   where in the implementation's code it failed
-overview      a run against a user's code at its end, on one screen
+otherwise     the conditions under which a law runs a program, in words
+opening       the first lines of both
+notes         hints on methods and claims that may be the reason
+origin        the contributions in the first wrong value
+labels        the contributions in the numbers that were sent
+picture       the collectives, with sent and received numbers
+whereabouts   the line of the implementation at which a rank failed
+overview      the end of a run against a user's code, on one screen
 matrix        every law's verdict at the end
-repeats       what comes over and over, told once
-paragraphs    how lines are filled
+repeats       repetitions in a list, to be shown once
+paragraphs    the layout of lines
 """

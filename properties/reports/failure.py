@@ -1,4 +1,4 @@
-"""The report of a failure, for somebody who knows data-parallel training and has never heard of Hypothesis."""
+"""The report of a failure, for readers who know data-parallel training and not Lockstep."""
 
 import sys
 import zlib
@@ -37,11 +37,11 @@ LONGEST = 60  # characters of an implementation's module or file in the name of 
 
 
 def filed_failure(law: Law, trial: Trial, diagnosis: Diagnosis) -> dict[str, Any]:
-    """The data of a failure that a law's test files: its verdict, report, and script,
-    if it has one; its cause, which is its core or, without one, law and program, or what was raised before the program
-    began; whether it is plain, with nothing in its program but the cause; and how long its program is.
+    """The data of a failure that a law's test files, see `properties.verdict`.
 
-    Of a real model the run is the cause, and what is wrong before the first step is plain.
+    ``cause``: the errors of the first construction if ranks raise there; else the core of the program; else the law and
+    the program. For a real model it is the run. ``plain``: true if the program contains nothing but the cause; for a
+    real model, if the first wrong value comes before the first step. ``size``: the length of the program's text.
     """
     broken, scenario, least = diagnosis.broken, diagnosis.broken.scenario, diagnosis.core
     real = not isinstance(scenario, (Scenario, Exercise))
@@ -70,7 +70,7 @@ def _raised_at_first(broken: LawBroken) -> str:
 
 
 def also_broken(laws: Sequence[str]) -> str:
-    """The end of a report: the other laws that its program breaks, by numbers and sentences; empty without any."""
+    """The end of a report, which names the other laws that its program breaks; empty if there are none."""
     if not laws:
         return ""
     more = f"; and {len(laws) - ALSO} more" if len(laws) > ALSO else ""
@@ -78,14 +78,12 @@ def also_broken(laws: Sequence[str]) -> str:
 
 
 def report(law: Law, trial: Trial, diagnosis: Diagnosis) -> str:
-    """Everything that is known of a failure, and how to see it again. Writes its script, if there is one."""
+    """The whole report of a failure, with the command that shows it again. Writes the script, if there is one."""
     return _told(law, trial, diagnosis)[0]
 
 
 def _told(law: Law, trial: Trial, diagnosis: Diagnosis) -> tuple[str, Path | None]:
-    """The report, and the script that it names, if it has one. A program that has a core goes wrong also when it is run
-    as usual.
-    """
+    """The report, and the path of its script or None. A program with a core fails without the law's conditions too."""
     broken, scenario, least, script = diagnosis.broken, diagnosis.broken.scenario, diagnosis.core, None
     if isinstance(scenario, Exercise):
         again = entry(scenario.called.capitalize(), repr(scenario))
@@ -132,7 +130,7 @@ def story(law: Law, trial: Trial, diagnosis: Diagnosis) -> list[str]:
 
 
 def _events(diagnosis: Diagnosis, scenario: Scenario) -> Iterator[str]:
-    """The events by their places, each in one line or more; what comes over and over, once."""
+    """The events by place, each in one line or more. Repetitions are shown once, with their number."""
     told = []
     for place in range(len(scenario.program)):
         before = otherwise.right_before(diagnosis.broken.choices, place)
@@ -156,9 +154,9 @@ def _origin(diagnosis: Diagnosis) -> list[str]:
 
 
 def _origin_of(implementation: str) -> str:
-    """Its module or file, from here: files of one name, in two folders, may have classes of one name.
+    """Its module or file, relative to here, because two folders may have files and classes of the same name.
 
-    Where that is too long for the name of a file, the end of it, and a number that stands for the rest.
+    If that is too long for a file name: its end, and a number that stands for the rest.
     """
     place = from_here(implementation.rpartition(":")[0].removesuffix(".py"))
     return place if len(place) <= LONGEST else f"{zlib.crc32(place.encode()):x} {place[-LONGEST:]}"
@@ -171,9 +169,7 @@ def report_name(trial: Trial) -> str:
 
 
 def script_name(law: Law, trial: Trial, verdict: str) -> str:
-    """The name of a failure's script, of no other law, world or implementation: what a report says to run must not be
-    overwritten.
-    """
+    """The name of a failure's script. It names law, world and implementation, so that no other script overwrites it."""
     implementation, world = trial.implementation, trial.world.name
     elsewhere = [] if world == "sim" else [f"on {world}"]
     place = _origin_of(implementation.name)
@@ -181,14 +177,14 @@ def script_name(law: Law, trial: Trial, verdict: str) -> str:
 
 
 def _in_no_value(broken: LawBroken) -> bool:
-    """True if numbers do not show it: it is in what is sent, when, and how much, or in a dtype or shape."""
+    """True if no number shows the defect: it is in the messages, their times or sizes, or in a dtype or shape."""
     if broken.difference is None:
         return isinstance(broken, SilentlyWrong | Wasteful)
     return broken.difference.kinds is not None
 
 
 def _script(law: Law, trial: Trial, broken: LawBroken) -> tuple[str, Path | None]:
-    """Writes it. The command that runs it, and where it is; why there is none where it could not be written."""
+    """Write the script. Gives the command that runs it and its path, or the reason why it could not be written."""
     name, folder = script_name(law, trial, broken.verdict), trial.report or FOLDER
     conditions = Conditions.of(of_the_ranks(broken.choices))
     try:

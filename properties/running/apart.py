@@ -1,6 +1,4 @@
-"""Holds a law against an implementation apart from what is known to be wrong: what fails becomes a defect and is set
-aside, and the search goes on.
-"""
+"""Checks a law while known defects are set aside. A failure becomes a new defect, and the search goes on without it."""
 
 from collections import Counter
 from collections.abc import Callable
@@ -19,7 +17,7 @@ from lockstep.properties.searching.witnesses import unwitnessed
 from lockstep.properties.trial import ENDED, Trial
 from lockstep.properties.verdict import HOLDS, IMPOSSIBLE, SHOWS_NOTHING, SIM_ONLY, LawBroken
 
-MOST_DEFECTS = 12  # under one law: what goes wrong in as many ways is not told apart by looking for more
+MOST_DEFECTS = 12  # under one law: the search for more ends here
 
 
 def tell_nobody(defect: Defect) -> None:
@@ -70,9 +68,10 @@ Searched = Callable[[Law, Trial, Callable[[Law, Trial], Search]], tuple[Trial, S
 
 
 def hold_apart(law: Law, trial: Trial, budget: Budget, docket: Docket, searched: Searched) -> tuple[Trial, Ending]:
-    """Searches until the law holds apart from what is known, or nothing is left to draw; and the trial that it took.
+    """Search until the law holds apart from the known defects, or until nothing is left to draw.
 
-    ``searched``: searches by what it is given, and looks whether a failure stands, see `properties.running.hold`.
+    ``searched``: runs a search and repeats it if a failure may be an artefact, see `properties.running.hold`. Gives the
+    trial that was used at the end, and the ending.
     """
     name, ledger = trial.implementation.name, docket.ledger
     ending = Ending(HOLDS)

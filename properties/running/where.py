@@ -88,8 +88,8 @@ def decide(
     on_nccl = "nccl" in asked or ("torchrun" in asked and device == "cuda")
     if ranks_per_gpu > 1 and not on_nccl:
         raise Unusable(
-            "--ranks-per-gpu: use it with --world nccl, or with --world torchrun --device cuda; on gloo, ranks share GPUs "
-            "without it"
+            "--ranks-per-gpu: use it with --world nccl, or with --world torchrun --device cuda; on gloo, ranks share "
+            "GPUs without it"
         )
     if "torchrun" in asked and workers:
         raise Unusable("--world torchrun: the ranks of a job serve one pytest process, so leave -n out")

@@ -63,7 +63,9 @@ def read(text: str) -> Scenario:
     try:
         made = eval(text, {"__builtins__": {}, **NAMES})
     except Exception as error:
-        raise ValueError(f"this is no scenario: {type(error).__name__}: {error}; copy the one that a report ends with") from None
+        raise ValueError(
+            f"this is no scenario: {type(error).__name__}: {error}; copy the one that a report ends with"
+        ) from None
     if not isinstance(made, Scenario):
         raise ValueError(f"this is no scenario but a {type(made).__name__}: copy the one that a report ends with")
     return made
