@@ -9,7 +9,6 @@ from pathlib import Path
 from lockstep.home import HOME
 from lockstep.pictures.in_svg import svg
 from lockstep.properties.implementations import look_up
-from lockstep.properties.naming import model_words
 from lockstep.properties.tracing import program, trace
 from lockstep.properties.tracing.model import CostModel, as_large_as
 from lockstep.properties.trial import Trial
@@ -38,7 +37,7 @@ def picture(name: str, world: World) -> str:
     cap = program.usual_cap()
     scenario = program.training(of.claims, program.usual_model(), RANKS, micro_batches, bucket_cap=cap)
     model = CostModel(scale=as_large_as(scenario))
-    title = f"{of.short}: {model_words(scenario)}"
+    title = f"{of.short}: one step on {RANKS} ranks"
     return svg(trace.lanes(trace.trace(Trial(of, world), scenario, model), title, model)) + "\n"
 
 
