@@ -1,4 +1,4 @@
-"""The end of a run on one screen: the defects, what holds by family, and what is not claimed, folded."""
+"""The end of a run on one screen: the defects, the verdicts by family, and the number of laws not claimed."""
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
@@ -14,8 +14,8 @@ FEW = 12  # laws, which are told one by one
 
 
 def overview(filed: Sequence[Filed], defects: Sequence[Filed], complete: bool = True) -> list[str]:
-    """Lines to print, a part for each implementation; of what laws and defects have filed, see `properties.verdict`.
-    ``complete``: every law was held.
+    """The lines, a part for each implementation. ``filed`` and ``defects``: as `properties.verdict` describes them.
+    ``complete``: the run was asked for all laws.
     """
     lines = []
     for name in dict.fromkeys(each["implementation"] for each in filed):
@@ -30,7 +30,7 @@ def overview(filed: Sequence[Filed], defects: Sequence[Filed], complete: bool = 
 
 
 def named(filed: Sequence[Filed], defects: Sequence[Filed], complete: bool = True) -> list[str]:
-    """The defects alone, in front of a list of all laws."""
+    """The defects alone, which stand before a list of all laws."""
     lines = []
     for name in dict.fromkeys(each["implementation"] for each in defects):
         mine, known = ([each for each in some if each["implementation"] == name] for some in (filed, defects))

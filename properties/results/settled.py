@@ -8,8 +8,9 @@ from lockstep.properties.verdict import HOLDS
 
 
 def settle(row: dict[str, Any], entries: Sequence[Known]) -> str:
-    """Marks what is known of what a law has filed: ``known``, the reason, of each such failure, and, where nothing else
-    is wrong, ``known`` of the law. Returns the reasons then, and else "".
+    """Mark the known failures of a law: each gets the reason as ``known``.
+
+    If all failures are known, the law gets ``known`` too, and the reasons are returned; else "".
     """
     failures = failures_of(row)
     for failure in failures:
@@ -24,10 +25,11 @@ def settle(row: dict[str, Any], entries: Sequence[Known]) -> str:
 
 
 def mended(rows: Sequence[Mapping[str, Any]], entries: Sequence[Known], complete: bool) -> list[Known]:
-    """The entries that no failure of the run is covered by, of those of which the run can tell.
+    """The entries that no longer fail, as far as this run can decide that.
 
-    It can tell of a law's where that law was held, and of a cause alone where the run is ``complete``, that is, where
-    every law was held. Where one of those laws is broken by something new, or could not be judged, it cannot.
+    An entry with a law is decided if that law was checked. An entry with a cause alone is decided if the run is
+    ``complete``, that is, if every law was checked. It is not decided if a law of it has a new failure, or could not be
+    judged.
     """
     found = []
     for entry in entries:

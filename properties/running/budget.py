@@ -26,16 +26,17 @@ TELL_EVERY = 30.0  # seconds
 
 
 def say_nothing(line: str) -> None:
-    """Tells nobody how far a law is."""
+    """Report no progress."""
 
 
 @dataclass(frozen=True)
 class Budget:
-    """``seed``: of the whole run; None: Hypothesis chooses. ``record``: what has passed already is not run again, what
-    passes now is kept. ``say`` is given a line now and then while a law takes long. ``implementations``: how many are
-    under test. ``examples``: of each law; None: as many as the profile has. ``portion``: how many of one seed.
-    ``others``: the laws that are held together, see `properties.searching.others`. ``pace``: each law has its part of
-    a time, in place of a number of examples.
+    """The number of examples of a law, or its time, and where progress goes.
+
+    ``seed``: of the whole run; None: Hypothesis chooses. ``record``: portions that passed earlier are not run again.
+    ``say`` gets a line now and then while a law takes long. ``implementations``: the number under test. ``examples``:
+    of each law; None: the profile decides. ``portion``: the number of examples with one seed. ``others``: the laws that
+    are checked together, see `properties.searching.others`. ``pace``: the time of each law, instead of ``examples``.
     """
 
     seed: str | None = None

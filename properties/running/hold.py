@@ -1,4 +1,4 @@
-"""Holds a law against an implementation on a world: searches, confirms on real processes, files the verdict."""
+"""Check a law on an implementation and a world: search, confirm on real processes, file the verdict."""
 
 import warnings
 from collections import Counter
@@ -56,9 +56,10 @@ def hold(
     budget: Budget | None = None,
     docket: Docket | None = None,
 ) -> None:
-    """The body of a law's test: passes, or fails with a report for people. Files the verdict for the matrix, which says
-    so too where the error is Lockstep's own. ``docket``: the law is held apart from the defects that are known there,
-    and what it finds is filed there; None: by itself.
+    """The body of a law's test: it passes, or fails with a report for people.
+
+    Files the verdict for the matrix, also if the error is Lockstep's own. ``docket``: the known defects, which are set
+    aside for this law, and to which it adds the ones that it finds. None: the law is checked by itself.
     """
     filed = {"number": law.number, "law": sentence(law), "implementation": trial.implementation.name}
     filed["world"] = trial.world.name
@@ -141,7 +142,7 @@ def _file(
     fails: bool,
     beside: Mapping[str, Any],
 ) -> None:
-    """Files a verdict, and ends the law's test by it. ``words``: why, where the law does not hold."""
+    """File a verdict, and end the law's test with it. ``words``: the reason, if the law does not hold."""
     if verdict in (SIM_ONLY, SHOWS_NOTHING):
         remarks.append(words)
     if verdict.startswith(HOLDS) and found.refusals:
@@ -158,9 +159,9 @@ def _file(
 def _searched(
     law: Law, trial: Trial, spend: Callable[[Law, Trial], Search], remarks: list[str]
 ) -> tuple[Trial, Search]:
-    """Search again until neither a busy machine nor the remains of earlier examples can be the reason for a failure.
+    """Search, and repeat the search if a busy machine or the remains of earlier examples may have caused a failure.
 
-    Gives the trial, in which each example has processes of its own if that was needed, and the result.
+    Gives the trial and the result. In the trial each example has its own processes if that was needed.
     """
     found = spend(law, trial)
     if trial.world.name == "sim" and paused(law, trial, found.failures):
@@ -177,7 +178,7 @@ def _searched(
 
 
 def _confirmed(law: Law, trial: Trial, budget: Budget, found: Search) -> tuple[list[Failure], list[str]]:
-    """The failures that stand when run again; where there are none, what the law is about and never happened."""
+    """The failures that occur again in a second run. If there are none: the events of the law that never happened."""
     candidates = [*found.failures, *_behind_the_loud(law, trial, budget, found.failures)]
     failures = [confirmed for failure in candidates if (confirmed := confirm(law, trial, failure)) is not None]
     if found.failures or not trial.witnessed[ENDED]:
@@ -200,7 +201,7 @@ def _remarks(trial: Trial, found: Search, fails: bool) -> Iterator[str]:
 
 
 def _behind_the_loud(law: Law, trial: Trial, budget: Budget, failures: Sequence[Failure]) -> list[Failure]:
-    """Silent corruption is the worst there is: what is found of it behind failures that all announce themselves."""
+    """Silent failures, searched for if every failure so far raises or hangs, because silent ones are the worst."""
     broken = [failure.broken for failure in failures]
     if not broken or any(isinstance(each, SilentlyWrong) or took_the_clock(each) for each in broken):
         return []

@@ -19,11 +19,11 @@ def summary(
     defects: Sequence[Defect] | None = None,
     complete: bool = True,
 ) -> list[str]:
-    """The lines, of verdicts as they were filed; none where no law was held against anything.
+    """The lines of the summary, from the filed verdicts; empty if no law was checked.
 
-    ``stopped``: before every law had come to its end. ``of_a_user``: the bench, unless it is of what ships.
-    ``folded``: laws that are not claimed are counted, and not listed; where ``defects`` were told apart, all laws are.
-    ``complete``: not only some of the laws were asked for.
+    ``stopped``: some laws had not ended. ``of_a_user``: the bench of a user's run; None for Lockstep's own code.
+    ``folded``: count laws that are not claimed instead of listing them; with ``defects``, count all laws by family.
+    ``complete``: the run was asked for all laws.
     """
     complete = complete and not stopped
     told = None if defects is None else [defect.filed for defect in defects]

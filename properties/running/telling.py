@@ -1,4 +1,4 @@
-"""Progress while laws are held: each new defect at once, and now and then how far the run is."""
+"""Progress of a run: each new defect at once, and now and then the number of laws that have ended."""
 
 import threading
 import time
@@ -12,7 +12,7 @@ LOOKED_FOR = 0.25  # seconds after which notes of other processes are read
 
 
 class Teller:
-    """``say`` is given lines, by one thread at a time. ``laws``: how many there are to hold; None: not known yet."""
+    """``say`` gets lines, from one thread at a time. ``laws``: the number of laws in the run; None if not known yet."""
 
     def __init__(self, ledger: Ledger, say: Callable[[str], None]) -> None:
         self.ledger = ledger
@@ -24,7 +24,7 @@ class Teller:
         self._thread: threading.Thread | None = None
 
     def watch(self) -> None:
-        """From now on tells by itself what other processes have found, until `close`."""
+        """Report by itself the defects that other processes find, until `close`."""
 
         def look() -> None:
             while not self._over.wait(LOOKED_FOR):
@@ -34,7 +34,7 @@ class Teller:
         self._thread.start()
 
     def look(self) -> None:
-        """Tells the defects that have not been told."""
+        """Report the defects that have not been reported."""
         with self._lock:
             for defect in self.ledger.defects():
                 if (key := (defect.implementation, defect.id)) not in self._told:
@@ -44,7 +44,7 @@ class Teller:
                         self._say(f"{face['report']}\n")
 
     def ended(self, filed: Mapping[str, Any] | None) -> None:
-        """Takes note that a law has ended. ``filed``: by it, if it came so far."""
+        """Note that a law has ended. ``filed``: the data that it filed, if it came so far."""
         self.look()
         with self._lock:
             self._ended += 1
@@ -59,7 +59,7 @@ class Teller:
         return f"{laws}, {self._examples:,} examples, {defects}, {time.monotonic() - self._since:.0f} s"
 
     def close(self) -> None:
-        """Tells what is left, and no more."""
+        """Report the remaining defects, and stop."""
         self._over.set()
         if self._thread is not None:
             self._thread.join()
