@@ -77,7 +77,7 @@ def test_memory_that_nobody_has_written_is_always_the_same_and_shows(child: Chil
 
 
 def test_what_the_caller_has_told_glibc_is_still_told_to_what_a_child_starts(tmp_path: Path) -> None:
-    """Behind which stands, for the child alone, what Lockstep tells it. And TMPDIR may be too long for a socket's path."""
+    """Behind which stands, for the child alone, what Lockstep tells it. TMPDIR is too long here for a socket's path."""
     (tmp_path / "asks.py").write_text(textwrap.dedent(ASKS))
     (tmp_path / ("x" * process.SOCKET_PATH)).mkdir()
     setting = {process.TUNABLES: "glibc.malloc.arena_max=3", "TMPDIR": str(tmp_path / ("x" * process.SOCKET_PATH))}
