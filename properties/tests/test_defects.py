@@ -163,8 +163,8 @@ def test_where_the_plainest_program_fails_nothing_else_is_told(tmp_path: Path, p
     """The report comes at once, and the other laws are not tried."""
     asked = (str(ROOT / "properties" / "test_scale.py"), "--impl", "lockstep.impls.faults.mean:NeverDivides")
     page = tmp_path / "page.html"
-    asked += ("--hypothesis-seed", "1", "-n", processes, "--maxschedchunk", "1", "--html", str(page))
-    code, output = run_pytest(tmp_path, *asked)
+    how = ("--hypothesis-seed", "1", "-n", processes, "--maxschedchunk", "1", "--html", str(page))
+    code, output = run_pytest(tmp_path, *asked, *how)
     assert code == pytest.ExitCode.TESTS_FAILED, output
     assert "NeverDivides has 1 defect. The plainest program fails, so nothing else can be judged." in output
     assert output.count("What went over the wire:") == 1

@@ -69,8 +69,8 @@ def test_the_report_names_the_claim_where_it_would_be_kept(sim: World, name: str
     under_test = trial(name, sim, EQUAL_FROM[0])
     (failure, *_) = search(LAWS[START], under_test, 50, seed_value=0).failures
     words = " ".join(" ".join(story(LAWS[START], under_test, diagnose(under_test, failure, to_the_core=False))).split())
-    hint = "after the first forward every rank has rank 0's values. Code that is meant to start so claims"
-    assert (f'{hint} {{"equal_from": "first forward"}}.' in words) == hinted
+    hint = "after the first forward every rank has rank 0's values. If that is intended, claim"
+    assert (f'{hint} "equal_from": "first forward".' in words) == hinted
 
 
 def test_no_other_difference_at_the_start_is_taken_for_a_late_one(sim: World) -> None:

@@ -85,7 +85,7 @@ def test_laws_that_are_not_claimed_are_counted_where_they_are_not_listed() -> No
         [Report(implementation="my:DDP", number="P1", law="a law", world="sim", verdict="holds")], left_out
     )
     told = [" ".join(line.split()) for line in matrix(filed, folded=True)]
-    more = "2 more laws are not claimed: -v lists them, and `lockstep claims` says what there is to claim"
+    more = "2 more laws are not claimed (-v lists them; `lockstep claims` explains claims)."
     assert told == ["my:DDP", "P1 a law holds on sim", more]
 
 

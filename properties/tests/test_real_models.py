@@ -237,7 +237,7 @@ def test_who_scales_the_loss_is_right_on_the_perceptron_and_says_that_other_mode
     with pytest.raises(SilentlyWrong) as broken:
         MEAN.check(twin, scenario := ModelScenario("transformer", 3))
     told = " ".join(report(MEAN, twin, diagnose(twin, Failure(scenario, broken.value), to_the_core=False)).split())
-    assert 'Who scales the loss, or compiles the forward, claims "plain_bits": False.' in told
+    assert 'If your class scales the loss or compiles forward, claim "plain_bits": False.' in told
     assert {each.model for each in sample(MEAN.draws(twin.claims), 20)} == {"mlp"}
 
 

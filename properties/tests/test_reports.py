@@ -141,7 +141,7 @@ def test_undeclared_code_is_told_that_a_model_gives_its_outputs_in_a_mapping(sim
     trial = trial_of("lockstep.impls.naive:NaiveAccumulation", sim)
     assumed = replace(trial.implementation, undeclared=("keyword_inputs",), claims=Claims(keyword_inputs=True))
     trial = replace(trial, implementation=assumed)
-    assert 'does not declare "keyword_inputs", which Lockstep then assumes.' in " ".join(
+    assert 'does not declare "keyword_inputs", so Lockstep assumes it.' in " ".join(
         on_claims(law, trial, ModelScenario(named=True))
     )
     assert on_claims(law, trial, ModelScenario()) == []
@@ -189,8 +189,8 @@ def test_a_report_says_what_the_caller_did_and_that_the_law_is_not_the_reason(
     ):
         (failure, *_) = search(every_law()[law], trial, 100, seed_value=0).failures
         text = " ".join(filed_failure(every_law()[law], trial, diagnose(trial, failure))["report"].split())
-        assert f"offers full_gradients() and no {method}, so the caller does that, with p.grad of the module's" in text
-        assert ("when it is run as usual, too" in text) is otherwise
+        assert f"has full_gradients() but no {method}, so the training loop does that with p.grad of the" in text
+        assert ("the program fails in the same way without" in text) is otherwise
 
 
 def test_a_missing_gradient_without_elements_is_reported(

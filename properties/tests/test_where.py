@@ -22,7 +22,7 @@ TWO_GPUS = {"version": "2.13.0", "gpus": ["A", "A"], "nccl": "2.29"}
         (["sim"], "cuda", False, 1, False, "--device cuda: simulated ranks have CPU tensors only"),
         (["nccl"], "cpu", False, 1, False, "--device cpu: NCCL carries CUDA tensors only"),
         (["nccl"], None, False, 0, False, "--ranks-per-gpu 0: a GPU holds at least one rank"),
-        (["gloo"], None, False, 2, False, "--ranks-per-gpu: is for --world nccl"),
+        (["gloo"], None, False, 2, False, "--ranks-per-gpu: use it with --world nccl"),
         (["torchrun"], None, False, 1, True, "--world torchrun: the ranks of a job serve one pytest process"),
         (["torchrun"], None, False, 1, False, "start pytest with torchrun"),
         (["nccl"], None, False, 1, False, "--world nccl: needs a CUDA GPU, and torch 2.13.0+cpu sees none here"),
