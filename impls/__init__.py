@@ -15,6 +15,7 @@
     wrapper             what all wrappers have in common: the same start, `no_sync`
     average             the mean after a sum, by a kernel where the tensors are on a GPU
     collective_wrappers  wrappers of collectives that autograd goes through, on rings of sends and receives
+    training_loop       a training loop: one step for a window of micro-batches on each rank
     dealing             a sampler and a loader that deal samples to ranks, and go on where they were interrupted
     kernels             Triton: pack, unpack, average, scale, clip, norm, cast, and ZeRO's shard step
     faults              what is wrong in one known way each, for the laws to find

@@ -66,6 +66,7 @@ Cost:
     overlap              what backward hides of it
     played               the same of any program of computing, launching and waiting
     batches, sampler     samples per step, and which of them a rank sees
+    window               the mean of a window of micro-batches on all ranks, by a policy
     dealing              what samples dealt to ranks must keep, in whatever order
 
 Refused everywhere alike:

@@ -16,7 +16,8 @@ class Shape:
     ``averages_in_step``, ``takes_closures``, ``adds_groups``, ``schedules`` (for torch's schedulers) and ``saved_by``
     say what was seen of that; ``of_one_kind``: it takes no class, but has a rule of its own. ``spares_ranks``: it
     declares how many parameters there are for each rank. ``is_sampler``: it deals samples, and ``takes_batch``,
-    ``takes_shuffle``, ``takes_drop_last``, ``resumes`` and ``gathers`` say what was seen of that.
+    ``takes_shuffle``, ``takes_drop_last``, ``resumes`` and ``gathers`` say what was seen of that. ``is_loop``: it is a
+    training loop; ``takes_scheduler`` and ``takes_max_norm`` say what was seen of that.
     """
 
     has_no_sync: bool | None
@@ -46,6 +47,9 @@ class Shape:
     takes_drop_last: bool = False
     resumes: bool = False
     gathers: bool = False
+    is_loop: bool = False
+    takes_scheduler: bool = False
+    takes_max_norm: bool = False
 
     @property
     def leaves_weights(self) -> bool:

@@ -10,6 +10,7 @@ from typing import Any
 from lockstep.oracle.dealing import REMAINDERS
 from lockstep.oracle.joining import DIVISORS
 from lockstep.oracle.setup import AVERAGINGS, UNUSED, WIRES
+from lockstep.oracle.window import POLICIES
 from lockstep.properties.claim import Shape, by_name, claim, on_one_line, told, wrong_value
 
 COLLECTIVES = ("all_reduce", "broadcast", "reduce_scatter", "all_gather")
@@ -42,7 +43,7 @@ SAVED_BY = ("each rank", "rank 0")
 # What a sampler that was interrupted goes on on.
 RESUMES = ("same ranks", "any ranks")
 # What has laws of its own, and is held against no others: which claim says so, and the number of those laws.
-KINDS = {"kernels": "P17", "collectives": "P14", "sampler": "P20"}
+KINDS = {"kernels": "P17", "collectives": "P14", "sampler": "P20", "loop": "P19"}
 
 
 def _no_no_sync(shape: Shape) -> str:
@@ -161,6 +162,11 @@ def _no_argument(name: str, argument: str) -> Callable[[Shape], str]:
 def _no_sampler(name: str) -> Callable[["Claims"], str]:
     words = f"{name} is for what deals samples to ranks, and sampler is False"
     return lambda claims: words if getattr(claims, name) and not claims.sampler else ""
+
+
+def _no_loop(name: str) -> Callable[["Claims"], str]:
+    words = f"{name} is for training loops, and loop is False"
+    return lambda claims: words if getattr(claims, name) and not claims.loop else ""
 
 
 def _two_families(claims: "Claims") -> str:
@@ -615,6 +621,31 @@ class Claims:
         "Its `gather_for_metrics` returns one value for each sample of all ranks.",
         inferred=lambda shape: shape.gathers,
         excluded=_no_sampler("gathers"),
+    )
+
+    # A training loop.
+    loop: bool = claim(False, "It is a training loop. Only P19 is checked.", inferred=lambda shape: shape.is_loop)
+    loss_mean: str = claim(
+        POLICIES[0],
+        "The mean that a window's step takes: over all its tokens, over ranks of their means, or over micro-batches.",
+        choices=POLICIES,
+    )
+    clips_norm: bool = claim(
+        False,
+        "Its constructor takes `max_norm`, and it clips the gradient to that norm.",
+        inferred=lambda shape: shape.takes_max_norm,
+        lacking=_no_argument("clips_norm", "max_norm"),
+        excluded=_no_loop("clips_norm"),
+    )
+    follows_schedule: bool = claim(
+        False,
+        "Its constructor takes `scheduler`, a torch scheduler that it steps.",
+        inferred=lambda shape: shape.takes_scheduler,
+        lacking=_no_argument("follows_schedule", "scheduler"),
+        excluded=_no_loop("follows_schedule"),
+    )
+    skips_overflow: bool = claim(
+        False, "It skips a step whose gradient is not finite on some rank.", excluded=_no_loop("skips_overflow")
     )
 
     def __post_init__(self) -> None:

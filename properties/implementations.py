@@ -33,6 +33,11 @@ SAMPLERS = (
     "lockstep.impls.frameworks.torch_data:TorchSampler",
     "lockstep.impls.frameworks.torch_data:TorchLoader",
 )
+LOOPS = (
+    "lockstep.impls.training_loop:TrainingLoop",
+    "lockstep.impls.training_loop:PerRank",
+    "lockstep.impls.training_loop:PerMicroBatch",
+)
 # Other options of the same packages: correct, and held against the laws only where they are named.
 OPTIONS = (
     "lockstep.impls.frameworks.torch_ddp:TorchDDPStaticGraph",
@@ -88,7 +93,11 @@ class Implementation:
 
 
 # By the family of laws, what constructs an implementation once.
-TRIED_OUT = {"": "lockstep.properties.ranks.program:try_out", "P20": "lockstep.properties.data.rank:try_out"}
+TRIED_OUT = {
+    "": "lockstep.properties.ranks.program:try_out",
+    "P19": "lockstep.properties.loops.rank:try_out",
+    "P20": "lockstep.properties.data.rank:try_out",
+}
 NOT_FOUND = "NotFound: "  # how the message of a `properties.ranks.lookup.NotFound` begins in a rank's report
 
 
@@ -96,6 +105,8 @@ def as_found(implementation: Implementation) -> str:
     """One line that says how it will be used, as far as its shape tells, so that a wrong guess shows."""
     if implementation.claims.sampler:
         return _as_found_of_samplers(implementation.claims)
+    if implementation.claims.loop:
+        return _as_found_of_loops(implementation.claims)
     if implementation.claims.family:
         return ""
     if implementation.made:
@@ -142,6 +153,14 @@ def _as_found_of_samplers(claims: Claims) -> str:
     )
     found += ["it gathers for metrics"] * claims.gathers
     return "; ".join(found)
+
+
+def _as_found_of_loops(claims: Claims) -> str:
+    over = {"tokens": "all tokens of a window", "rank": "each rank's tokens, then ranks"}
+    found = ["taken for a training loop"]
+    found += [f"the mean is over {over.get(claims.loss_mean, 'the tokens of each micro-batch, then micro-batches')}"]
+    found += ["it clips the norm"] * claims.clips_norm + ["it steps a schedule"] * claims.follows_schedule
+    return "; ".join([*found, *["it skips steps that overflow"] * claims.skips_overflow])
 
 
 class Unusable(ValueError):
@@ -228,7 +247,7 @@ def described(name: str, told: Mapping[str, Any]) -> Implementation:
     takes: dict[str, Any] = {"takes_cap": told["cap"] is not None, "takes_group": told["group"] is not None}
     takes |= {name: told[name] for name in ("takes_replicas", "takes_keywords", "like_its_model")}
     takes |= {name: told.get(name, False) for name in ("shards", "plain_layers")}
-    takes |= {"is_optimizer": bool(told["optimizer"]), **told["optimizer"], **told["sampler"]}
+    takes |= {"is_optimizer": bool(told["optimizer"]), **told["optimizer"], **told["sampler"], **told["loop"]}
     finishes = None if told["made"] else told["finish"] is not None
     seen = Shape(**shape, **takes, finishes=finishes)
     claims = read_claims(told["claims"], seen)

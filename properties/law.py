@@ -148,6 +148,7 @@ FAMILIES: Mapping[str, str] = {
     "P16": "Start and buffers",
     "P17": "Kernels",
     "P18": "Cost and overlap",
+    "P19": "Training loops",
     "P20": "Samplers and loaders",
 }
 

@@ -33,4 +33,5 @@ TOPICS = {
     "M": "Start and buffers",
     "N": "Kernels",
     "O": "Samplers and loaders",
+    "P": "Training loops",
 }

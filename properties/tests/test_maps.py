@@ -24,6 +24,7 @@ MAPPED = (
     "properties/defects",
     "properties/judging",
     "properties/kernels",
+    "properties/loops",
     "properties/models",
     "properties/pages",
     "properties/ranks",
