@@ -336,8 +336,9 @@ def _as_found(config: pytest.Config) -> list[str]:
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_testnodedown(node: Any) -> None:
-    """pytest-xdist: what a worker left out is known to it alone."""
-    node.config.stash[_BENCH].left_out |= {tuple(each) for each in node.workeroutput.get("left_out", ())}
+    """pytest-xdist: what a worker left out is known to it alone. A worker that has died tells nothing."""
+    told = getattr(node, "workeroutput", {}).get("left_out", ())
+    node.config.stash[_BENCH].left_out |= {tuple(each) for each in told}
 
 
 def pytest_sessionfinish(session: pytest.Session) -> None:
