@@ -4,6 +4,7 @@ import functools
 import re
 import subprocess
 import sys
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -19,6 +20,7 @@ from lockstep.properties.implementations import Unusable
 from lockstep.properties.ranks.cuda_stubs import TOLD, are_asked
 from lockstep.properties.running.target import name_of
 from lockstep.properties.tests import own_models, shapes
+from lockstep.pytest_plugin import pytest_testnodedown
 from lockstep.worlds.process_tree import Leftovers
 
 LAW = "gradients_equal_the_mean"
@@ -174,3 +176,8 @@ def test_the_children_of_a_process_that_nobody_supervises_are_its_own() -> None:
         leftovers = Leftovers()
         assert leftovers.list() == ()
         assert ended.wait() == 0
+
+
+def test_a_worker_that_has_died_tells_nothing(pytestconfig: pytest.Config) -> None:
+    """It has no output for the process that started it. That is no error of the run's."""
+    pytest_testnodedown(SimpleNamespace(config=pytestconfig))

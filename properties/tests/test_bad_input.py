@@ -235,23 +235,6 @@ def test_pytest_says_it_in_one_line_and_collects_nothing(tmp_path: Path) -> None
     assert output.strip() == "ERROR: nowhere.to_be:Found: there is no module 'nowhere' on sys.path"
 
 
-def test_a_worker_that_dies_fails_its_test_and_not_the_run(tmp_path: Path) -> None:
-    (tmp_path / "test_it.py").write_text("import os\n\ndef test_it():\n    os._exit(3)\n")
-    asked = (
-        str(tmp_path / "test_it.py"),
-        "--impl",
-        "lockstep.impls.naive:NaiveDataParallel",
-        "-k",
-        "test_it",
-        "-n",
-        "1",
-    )
-    code, output = run_pytest(tmp_path, *asked)
-    assert "INTERNALERROR" not in output
-    assert code == pytest.ExitCode.TESTS_FAILED
-    assert "crashed while running" in output
-
-
 @pytest.mark.parametrize("end", [signal.SIGTERM, signal.SIGINT], ids=str)
 def test_an_interruption_before_anything_is_collected_is_told_in_one_line(tmp_path: Path, end: signal.Signals) -> None:
     text = "import time\nfrom pathlib import Path\nPath('begun').touch()\ntime.sleep(1000)\n"
