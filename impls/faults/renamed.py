@@ -48,19 +48,14 @@ class ListsNamesInItsFirstForward(FollowsNewNames):
             super().average(name, parameter)
 
 
-class AddsUpAdapters(FollowsNewNames):
+class AddsUpAdapters(LeavesAdaptersLocal):
     """Averages what it has listed, and adds up whatever else there is."""
 
     known_fault = "the gradient of a parameter with a new name is the sum over ranks, and not the mean"
     source = "recipe: another way for parameters that came later"
     killed_by = NEW_NAMES
 
-    def __init__(self, module: nn.Module) -> None:
-        super().__init__(module)
-        self.names = {name for name, _ in module.named_parameters()}
-
     def average(self, name: str, parameter: nn.Parameter) -> None:
-        if name in self.names:
-            super().average(name, parameter)
-        elif parameter.grad is not None:
+        super().average(name, parameter)
+        if name not in self.names and parameter.grad is not None:
             add_over_ranks(parameter.grad)

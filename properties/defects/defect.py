@@ -92,6 +92,7 @@ def the_same(known: Iterable[Defect], cause: Cause, manner: str) -> Defect | Non
     both fail in the same manner. The cause of the returned defect is then widened to the needs that both share. It also
     belongs to it if both fail in the same manner and differ only in `ALTERNATIVES`. The defect then has both causes.
     """
+    known = tuple(known)
     for defect in known:
         for place, other in enumerate(defect.causes):
             if other.only != cause.only:
@@ -101,6 +102,9 @@ def the_same(known: Iterable[Defect], cause: Cause, manner: str) -> Defect | Non
                 wider = Cause(cause.needs & other.needs, cause.only)
                 if wider.needs or not (cause.needs and other.needs):
                     return replace(defect, causes=(*defect.causes[:place], wider, *defect.causes[place + 1 :]))
-            elif defect.manner == manner and any(mine ^ theirs <= each for each in ALTERNATIVES):
+    for defect in known:  # only now: one of them may have this very cause
+        for other in defect.causes:
+            differs = cause.telling ^ other.telling
+            if other.only == cause.only and defect.manner == manner and any(differs <= each for each in ALTERNATIVES):
                 return replace(defect, causes=(*defect.causes, cause))
     return None

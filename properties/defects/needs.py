@@ -18,7 +18,8 @@ from lockstep.properties.models.scenario import ModelScenario
 from lockstep.properties.strategies.features import FEATURES
 
 FREEZES = {"freeze", "Freeze"}  # of programs that freeze a parameter, not of those that only train one again
-# By which a program comes to the same. What goes wrong in one manner with either has one cause.
+# Features that bring a program into one state, here that of a frozen parameter. A class that fails in one manner with
+# either has one defect.
 ALTERNATIVES = (frozenset({"frozen parameters", "freeze"}),)
 COUNTED = {"rank", "parameter", "element", "micro-batch", "step", "window"}
 PLAIN_FIELDS = {"world_size", "parameters", "program", "caller", "sparse", "wire", "only", "learning_rate", "roles"}

@@ -119,6 +119,7 @@ def test_what_is_frozen_from_the_start_or_later_is_one_defect_if_it_goes_wrong_i
     again = the_same(known, later, known[0].manner)
     assert again is not None
     assert again.causes == (known[0].causes[0], later)
+    assert the_same([again], Cause(later.needs | {"3 ranks"}), known[0].manner) == again
     assert the_same(known, later, "in another way") is None
 
 
