@@ -362,10 +362,17 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
 def pytest_terminal_summary(
     terminalreporter: Any, exitstatus: int, config: pytest.Config
 ) -> Generator[None, object, None]:
-    """The verdict of every law, for every implementation and world, after all that pytest tells; kept in full as well
-    where a record is.
-    """
+    """The verdicts stand last for a user's own class. In the suite pytest's list of failed tests does."""
+    of_a_user = bool(config.getoption("--impl"))
+    if not of_a_user:
+        _tell_verdicts(terminalreporter, exitstatus, config)
     yield
+    if of_a_user:
+        _tell_verdicts(terminalreporter, exitstatus, config)
+
+
+def _tell_verdicts(terminalreporter: Any, exitstatus: int, config: pytest.Config) -> None:
+    """Tell and keep the verdict of every law, for every implementation and world."""
     reports = (report for reports in terminalreporter.stats.values() for report in reports)
     bench, results = config.stash[_BENCH], config.stash[_RESULTS]
     words = config.getoption("keyword")  # with which what was not chosen is not told

@@ -39,3 +39,15 @@ def test_a_run_that_is_stopped_says_that_laws_are_missing(workers: tuple[str, ..
     assert "refuses on sim" in last, done.stdout + done.stderr
     assert "The run was stopped early. Laws that are missing here had not ended." in last
     assert "FAILED" not in last
+
+
+def test_failed_tests_stand_after_the_verdicts_of_the_suite(tmp_path: Path) -> None:
+    """The end of a log names what failed, and not a hundred laws that hold."""
+    failing = tmp_path / "test_failing.py"
+    failing.write_text("def test_failing():\n    assert False\n")
+    run = [sys.executable, "-m", "pytest", "properties/test_collectives.py", str(failing), "--world", "sim"]
+    asked = [*run, "-k", "(may_have_collectives and NaiveDataParallel) or test_failing", "--hypothesis-profile", "dev"]
+    done = subprocess.run(asked, cwd=ROOT, capture_output=True, text=True, timeout=300, check=False)
+    assert "P5  the caller may have collectives" in done.stdout, done.stdout + done.stderr
+    assert done.stdout.index("= verdicts =") < done.stdout.index("= short test summary info =")
+    assert "test_failing - assert False" in done.stdout.splitlines()[-2]
