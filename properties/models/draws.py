@@ -62,7 +62,9 @@ def model_scenarios(
     heads = draw(st.tuples(*[st.integers(1, 3)] * MOST_RANKS))[:ranks]
     dtype = draw(st.sampled_from(("float32", "float64")[: 1 + claims.float64]))
     optimizer = draw(st.sampled_from(OPTIMIZERS))
-    frozen = draw(st.sampled_from(("", "", *LAYERS[model])))
+    # With its embedding frozen, nothing is final after a block used twice, and a bucket that goes out early shows.
+    likely = "embedding" if twice and checkpoint == "re-entrant" else ""
+    frozen = draw(st.sampled_from(("", likely, *LAYERS[model])))
     thaws = draw(st.integers(0, len(local) - 1))
     return ModelScenario(
         model,

@@ -161,6 +161,8 @@ class Transformer(nn.Module):
     def forward(self, inputs: torch.Tensor) -> torch.Tensor:
         """Logits of shape (rows, length, WORDS)."""
         x = self.embedding(inputs)
+        if self.how == "re-entrant" and not x.requires_grad:
+            x.requires_grad_()  # of a frozen embedding: a re-entrant segment whose input needs none gives no gradients
         for block in [self.block, self.second_use or self.block][: 1 + self.twice]:
             x = checkpoint(block, x, use_reentrant=self.how == "re-entrant") if self.how else block(x)
         return self.head(x)

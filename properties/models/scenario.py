@@ -24,7 +24,7 @@ LAYERS: dict[str, tuple[str, ...]] = {
     "batch norm": ("head", "convolution"),
     "moving average": (),
     "two heads": ("fork",),
-    "transformer": ("block", "head"),
+    "transformer": ("block", "head", "embedding"),
     SPARSE: ("second",),
 }
 

@@ -269,6 +269,22 @@ def test_a_bucket_sent_after_the_first_of_two_hooks_is_found(sim: World) -> None
         MEAN.check(trial_of("lockstep.impls.faults.models:FirstHookIsTheLast", sim), scenario)
 
 
+def test_a_first_hook_in_a_bucket_of_all_is_found_where_nothing_comes_after_the_block(sim: World) -> None:
+    """An embedding that is trained is the last to be final, and so all of its bucket is final when it goes out."""
+    fault = trial_of("lockstep.impls.faults.models:FirstHookIsTheLast", sim)
+    trained = ModelScenario("transformer", checkpoint="re-entrant", twice=True)
+    MEAN.check(fault, trained)
+    with pytest.raises(SilentlyWrong, match=r"block\..*\.grad"):
+        MEAN.check(fault, replace(trained, frozen="embedding"))
+
+
+@pytest.mark.parametrize("checkpoint", ["", "not re-entrant", "re-entrant"])
+def test_a_frozen_embedding_leaves_the_block_its_gradients(checkpoint: str, sim: World, gloo: World) -> None:
+    scenario = ModelScenario("transformer", checkpoint=checkpoint, twice=True, frozen="embedding")
+    for world in (sim, gloo):
+        MEAN.check(trial_of(NAIVE, world), scenario)
+
+
 def test_a_module_used_twice_and_divided_twice_is_wrong_on_real_processes_too(sim: World, gloo: World) -> None:
     for world in (sim, gloo):
         with pytest.raises(SilentlyWrong, match=r"block\..*\.grad"):

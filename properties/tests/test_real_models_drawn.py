@@ -83,6 +83,10 @@ CONDITIONS = {
         lambda scenario: scenario.frozen == "block",
         ModelScenario("transformer", frozen="block"),
     ),
+    "a block used twice that is the last to be final": (
+        lambda scenario: scenario.twice and scenario.checkpoint == "re-entrant" and scenario.frozen == "embedding",
+        ModelScenario("transformer", checkpoint="re-entrant", twice=True, frozen="embedding"),
+    ),
     "a layer that is trained again": (
         lambda scenario: scenario.thaws,
         ModelScenario(local=(0, 0), frozen="second", thaws=1),
