@@ -1,7 +1,9 @@
 """pytest in the clone: Lockstep's plugin, and what tests of more than one folder are given."""
 
+import contextlib
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -12,6 +14,7 @@ from lockstep.worlds.gloo import GlooWorld
 pytest_plugins = ["lockstep.pytest_plugin"]
 
 ROOT = Path(__file__).parent
+LOST = pytest.StashKey[list[str]]()  # workers that died
 PACKAGES = ("oracle", "worlds", "impls", "properties", "benchmarks")
 
 
@@ -28,6 +31,21 @@ def _by_its_name(argument: str, folder: Path) -> str:
         if package in PACKAGES:
             return f"{ROOT.joinpath('lockstep', package, *below)}{colons}{rest}"
     return argument
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_testnodedown(node: Any, error: object) -> None:
+    """pytest-xdist says that a worker has gone. This keeps its exit code, or the signal, as a negative number."""
+    if error:
+        with contextlib.suppress(Exception):  # execnet does not promise that it can be read
+            status = node.gateway._io.popen.wait(10)
+            node.config.stash.setdefault(LOST, []).append(f"{node.gateway.id} ended with {status}")
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
+    """Say how workers ended that died."""
+    for told in config.stash.get(LOST, ()):
+        terminalreporter.write_line(f"worker {told}")
 
 
 @pytest.fixture(params=["sim", "gloo"])
