@@ -128,7 +128,6 @@ def main() -> None:
     parser.add_argument("--examples", type=int, default=1000, help="how many are drawn of each (default: %(default)s)")
     parser.add_argument("--pairs", action="store_true", help="those that the laws draw; pairs that are seldom drawn")
     asked = parser.parse_args()
-    signal.signal(signal.SIGPIPE, signal.SIG_DFL)  # so that it ends as other commands do before `| head`
     if asked.examples < 1:
         parser.error(f"--examples {asked.examples}: at least 1")
     if asked.pairs:
@@ -141,4 +140,5 @@ def main() -> None:
 
 
 if __name__ == "__main__":
+    signal.signal(signal.SIGPIPE, signal.SIG_DFL)  # so that it ends as other commands do before `| head`
     main()
