@@ -41,7 +41,8 @@ Collectives:
 
     collectives          their meaning
     ring, tree, gloo     message by message
-    schedules            the same, printed: ``lockstep schedule``
+    hierarchical         the same on nodes of several ranks
+    schedules            all of these, printed: ``lockstep schedule``
     reduction_order      the order of summation as data
 
 Optimizers:

@@ -16,7 +16,10 @@ from lockstep.oracle.collectives import Array, check_alike, check_counts, combin
 
 @dataclass(frozen=True)
 class Message:
-    """``elements`` elements, all of ``chunk``, go from ``sender`` to ``receiver``. Steps count from 0 in each phase."""
+    """``elements`` elements, all of ``chunk``, go from ``sender`` to ``receiver``. Steps count from 0 in each phase.
+
+    With ``piece``, only that piece of the chunk goes (`oracle.hierarchical`).
+    """
 
     phase: str
     step: int
@@ -24,6 +27,12 @@ class Message:
     receiver: int
     chunk: int
     elements: int
+    piece: int | None = None
+
+    @property
+    def carries(self) -> str:
+        """The chunk's number; of a piece, both numbers: ``1.0``."""
+        return str(self.chunk) if self.piece is None else f"{self.chunk}.{self.piece}"
 
 
 @dataclass(frozen=True)
