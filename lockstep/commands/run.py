@@ -2,13 +2,14 @@
 
 import argparse
 import shutil
+import sys
 from collections.abc import Sequence
 from fractions import Fraction
 from pathlib import Path
 
 from lockstep.pictures import in_svg, in_text, pages, perfetto
 from lockstep.pictures.lanes import Lanes
-from lockstep.properties.implementations import Implementation, Unusable, look_up
+from lockstep.properties.implementations import Implementation, Unusable, look_up, try_out
 from lockstep.properties.naming import model_words
 from lockstep.properties.running.import_path import look_here_first
 from lockstep.properties.strategies.within import beyond
@@ -22,6 +23,13 @@ from lockstep.worlds.sim.world import SimWorld
 
 LIMIT = 300.0  # seconds for one program, which is nobody's law
 WIDEST = 160  # columns
+# By the family of laws, the targets that train no model of Lockstep's.
+_KINDS = {
+    "P14": "a set of collectives",
+    "P17": "a set of kernels",
+    "P19": "a training loop",
+    "P20": "a sampler or a data loader",
+}
 
 
 def main(parser: argparse.ArgumentParser, arguments: Sequence[str]) -> None:
@@ -41,6 +49,8 @@ def main(parser: argparse.ArgumentParser, arguments: Sequence[str]) -> None:
     sim, gloo = SimWorld(LIMIT), GlooWorld(LIMIT)
     try:
         found = look_up(asked.target or comparison.COMPARED, sim)
+        if asked.target:
+            _check_that_they_train(found, sim)
         raise SystemExit(_compared(asked, found, sim, gloo) if asked.compare else _shown(asked, found[0], sim, gloo))
     except (Unusable, ValueError) as error:
         parser.error(str(error))
@@ -67,6 +77,17 @@ def _add_to(parser: argparse.ArgumentParser) -> None:
     add("--svg", metavar="FILE", help="write the picture as SVG")
     add("--html", metavar="FILE", help="write a page with the picture and a table of events")
     add("--trace", metavar="FILE", help="write a trace for ui.perfetto.dev or chrome://tracing")
+
+
+def _check_that_they_train(found: Sequence[Implementation], sim: World) -> None:
+    """Raises Unusable for a target that trains no model, or that cannot be constructed or called."""
+    for each in found:
+        if kind := _KINDS.get(each.claims.family):
+            raise Unusable(
+                f"{each.name} is {kind}: `lockstep run` needs a class that wraps a model or an optimizer; "
+                "`lockstep check` judges this one"
+            )
+    try_out(found, sim)
 
 
 def _model(asked: argparse.Namespace, scale: int) -> CostModel:
@@ -115,12 +136,19 @@ def _compared(asked: argparse.Namespace, found: Sequence[Implementation], sim: W
     model = _model(asked, comparison.SCALE)
     clock = None if asked.world == "sim" else gloo
     rows = []
+    _progress(0, len(found))
     for row in comparison.compare(found, asked.ranks, model, sim, clock):
         rows.append(row)
-        print(f"\r{len(rows)} of {len(found)} ...", end="", flush=True)
-    print("\r", end="")
+        _progress(len(rows), len(found))
     print("\n".join(comparison.told(rows, asked.ranks, model)))
     if asked.html:
         page = pages.filled("comparison.html.j2", rows=rows, told=comparison.words(asked.ranks, model))
         Path(asked.html).write_text(page, "utf-8")
     return int(any(row.on_sim is None for row in rows))
+
+
+def _progress(done: int, of: int) -> None:
+    """Keeps one line of progress on a terminal, and takes it away at the end."""
+    if sys.stderr.isatty():
+        words = f"{done} of {of} ..."
+        print(f"\r{words if done < of else ' ' * len(words)}\r", end="", file=sys.stderr, flush=True)

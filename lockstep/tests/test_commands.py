@@ -112,6 +112,26 @@ def test_wrong_use_is_told_in_one_line(what: str, capsys: pytest.CaptureFixture[
     assert err.count("\n") == 1
 
 
+@pytest.mark.parametrize(
+    ("target", "words"),
+    [
+        (
+            "torch.utils.data:DataLoader",
+            "is a sampler or a data loader: `lockstep run` needs a class that wraps",
+        ),
+        ("torch.nn:Linear", "it is called as Linear(module), and Linear.__init__() missing 1 required"),
+    ],
+)
+def test_a_run_of_a_target_that_trains_no_model_ends_in_one_line(
+    target: str, words: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    code, out, err = run(capsys, "run", "--compare", target)
+    assert (code, out) == (2, "")
+    assert f"lockstep run: {target}" in err
+    assert words in err
+    assert err.count("\n") == 1
+
+
 def test_laws_and_claims_are_listed_and_explained(capsys: pytest.CaptureFixture[str]) -> None:
     command.main(["laws"])
     laws = capsys.readouterr().out.splitlines()

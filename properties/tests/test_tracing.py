@@ -96,6 +96,13 @@ def test_the_comparison_has_the_calls_and_shares_of_the_published_one(sim: SimWo
     assert max(map(len, comparison.told(rows, 2, MODEL))) <= 80
 
 
+def test_an_implementation_that_crashes_has_a_row_with_its_error(sim: SimWorld) -> None:
+    (row,) = comparison.compare([trial_of("torch:add", sim).implementation], 2, MODEL, sim, None)
+    assert row.on_sim is None
+    assert row.why.startswith("crashes: rank 0: TypeError: add() received an invalid combination of arguments")
+    assert max(map(len, comparison.told([row], 2, MODEL))) <= 80
+
+
 def test_a_scenario_is_read_back_and_what_is_none_is_refused() -> None:
     scenario = Scenario(2, (Parameter((1,)),), (Backward(((0,), (0,))), Finish()))
     assert program.read(repr(scenario)) == scenario

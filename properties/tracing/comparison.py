@@ -12,7 +12,7 @@ from lockstep.properties.tracing.program import SIDE, language_model, training
 from lockstep.properties.tracing.trace import trace
 from lockstep.properties.trial import Trial
 from lockstep.properties.verdict import LawBroken, Refused
-from lockstep.worlds.contract import World
+from lockstep.worlds.contract import World, to_blame
 
 COMPARED = (
     "lockstep.impls.naive:NaiveDataParallel",
@@ -60,8 +60,14 @@ def compare(
         try:
             yield _row(each, ranks, model, sim, gloo)
         except (LawBroken, Refused) as ended:
-            why = ended.verdict if isinstance(ended, LawBroken) else "refuses"
-            yield Row(each.short, why=f"{why}: {str(ended).splitlines()[0]}")
+            yield Row(each.short, why=first_words(ended))
+
+
+def first_words(ended: LawBroken | Refused) -> str:
+    """The end of a program and the first rank's error, in one line."""
+    how = ended.verdict if isinstance(ended, LawBroken) else "refuses"
+    errors = [f": rank {rank}: {error.message}" for rank, error in to_blame(ended.outcome).items()]
+    return textwrap.shorten(how + "".join(errors[:1]), 200, placeholder=" ...")
 
 
 def _row(of: Implementation, ranks: int, model: CostModel, sim: World, gloo: World | None) -> Row:
@@ -92,7 +98,7 @@ def told(rows: Sequence[Row], ranks: int, model: CostModel) -> list[str]:
     ]
     for row in rows:
         if row.on_sim is None:
-            lines.append(f"{row.name:20.20} {row.why}")
+            lines += textwrap.wrap(f"{row.name:20.20} {row.why}", 80, subsequent_indent=" " * 21)
             continue
         measured = "".join(
             f" {100 * each.compute:5.0f} % {100 * each.overlap:5.1f} % {each.step:6.4g}"
