@@ -4,6 +4,7 @@ import argparse
 import shutil
 import sys
 from collections.abc import Sequence
+from dataclasses import replace
 from fractions import Fraction
 from pathlib import Path
 
@@ -104,7 +105,7 @@ def _shown(asked: argparse.Namespace, of: Implementation, sim: World, gloo: Worl
         shapes = program.usual_model()
         cap = program.usual_cap() if asked.bucket_cap is None else asked.bucket_cap
         scenario = program.training(of.claims, shapes, asked.ranks, asked.micro_batches, bucket_cap=cap)
-    title = f"{of.short}: {model_words(scenario)}"
+    title = f"{of.short}: one step on {scenario.world_size} rank{'s' if scenario.world_size > 1 else ''}"
     model = _model(asked, as_large_as(scenario))
     try:
         if asked.world == "gloo":
@@ -114,6 +115,7 @@ def _shown(asked: argparse.Namespace, of: Implementation, sim: World, gloo: Worl
     except (LawBroken, Refused) as ended:
         print(_no_end(of, ended))
         return 1
+    shown = replace(shown, model=f"Model: {model_words(scenario)}")
     _written(asked, shown)
     print("\n".join(in_text.drawn(shown, min(WIDEST, shutil.get_terminal_size().columns))))
     return 0

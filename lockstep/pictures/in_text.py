@@ -16,7 +16,7 @@ def drawn(lanes: Lanes, width: int, table: bool = True) -> list[str]:
     if not lanes.end:
         return [lanes.title, "nothing takes any time"]
     columns = width - LEFT
-    lines = [*textwrap.wrap(lanes.title, width), ""]
+    lines = [*textwrap.wrap(lanes.title, width), *textwrap.wrap(lanes.model, width), ""]
     for ranks, lane in alike(lanes):
         does = [(each.start, each.end, LETTERS[each.kind]) for each in lane.doings]
         own = [each for each in lanes.transfers if ranks[0] in each.members]

@@ -70,13 +70,14 @@ class Transfer:
 
 @dataclass(frozen=True)
 class Lanes:
-    """A picture of a run. ``title`` says of what; ``clock`` says how its times came about, in sentences."""
+    """A picture of a run. ``clock``: how its times came about, in sentences. ``model``: the model and its options."""
 
     title: str
     clock: str
     lanes: tuple[Lane, ...]
     transfers: tuple[Transfer, ...]
     facts: Mapping[str, str] = field(default_factory=dict)
+    model: str = ""
 
     @property
     def end(self) -> float:

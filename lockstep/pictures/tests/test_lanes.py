@@ -32,6 +32,15 @@ def test_ranks_that_do_the_same_are_told_once() -> None:
     assert [line[:9] for line in lines if line.startswith("rank")] == ["ranks 0-2", "ranks 0-2"]
 
 
+def test_the_model_is_told_below_the_title() -> None:
+    modelled = replace(LANES, model="2 ranks; parameters " + ", ".join(f"<{name}>" for name in "abcdefghijklmnopqrst"))
+    title, *others = in_text.drawn(modelled, 80)
+    told = others[: others.index("")]
+    assert (title, " ".join(told)) == (LANES.title, modelled.model)
+    assert len(told) > 1
+    assert "<p>2 ranks; parameters &lt;a&gt;, &lt;b&gt;" in in_svg.page(modelled)
+
+
 def test_a_run_that_takes_no_time_is_no_picture() -> None:
     assert in_text.drawn(Lanes("t", "", (), ()), 80) == ["t", "nothing takes any time"]
 
