@@ -7,9 +7,9 @@ from lockstep.oracle.checks import check_at_least
 
 @dataclass(frozen=True)
 class Offers:
-    """Changes, one at a time, under which the batch divides: most ranks, a single-pass batch, largest micro-batch.
+    """Changes of one number after which the batch divides: most ranks, a single-pass batch, largest micro-batch.
 
-    None: no value of that one alone would do.
+    None: no value of that number alone is enough.
     """
 
     world_size: int | None
@@ -38,7 +38,10 @@ def samples(batch_tokens: int, sequence_length: int) -> int:
 
 
 def accumulation_steps(batch: int, micro_batch: int, world_size: int) -> int:
-    """k = global batch / (micro-batch x N). ValueError, with what would do, where that is not a whole number >= 1."""
+    """k = global batch / (micro-batch x N).
+
+    ValueError, with values that would fit, if this is not a whole number >= 1.
+    """
     check_at_least(1, batch=batch, micro_batch=micro_batch, world_size=world_size)
     one_pass = micro_batch * world_size
     if batch % one_pass == 0:

@@ -1,11 +1,11 @@
 """Proved bounds for computed sums, means, dot products, norms and casts, in exact rational arithmetic.
 
-Every rule returns an ``Enclosure``: the result of *any* conforming computation lies in it. What is assumed throughout:
-binary arithmetic, rounding to nearest, no overflow (checked), operands that are values of the format (checked), and
-gradual underflow; with ``flush_to_zero`` hardware may also read and write subnormals as zero. Notation: p bits,
-u = 2**-p, eta the least subnormal, tiny the least normal, n terms x_i with sum s and S = sum of |x_i|.
+Every rule returns an ``Enclosure``: the result of *any* conforming computation lies in it. All rules assume binary
+arithmetic, rounding to nearest, no overflow (checked), operands that are values of the format (checked), and gradual
+underflow; with ``flush_to_zero`` hardware may also read and write subnormals as zero. Notation: p bits, u = 2**-p, eta
+the least subnormal, tiny the least normal, n terms x_i with sum s and S = sum of |x_i|.
 
-An enclosure that holds proves little by itself: ``oracle/power.py`` says which faults would certainly break it.
+An enclosure that holds proves little by itself: ``oracle/power.py`` tells the faults that would certainly break it.
 """
 
 import itertools

@@ -6,8 +6,10 @@ from lockstep.oracle.program import Scenario
 
 
 def filled(scenario: Scenario, tensors: Iterable[int], cap: float | None) -> list[tuple[int, ...]]:
-    """The tensors of each bucket. A new one is begun where a tensor would bring that of its dtype beyond the cap, in
-    bytes (None: there is none), so that a tensor that is larger has one of its own.
+    """The tensors of each bucket. ``cap`` is in bytes; None: there is none.
+
+    A tensor that would bring the bucket of its dtype beyond the cap begins a new one. So a tensor that is larger than
+    the cap has a bucket of its own.
     """
     begun: list[list[int]] = []
     last: dict[str, list[int]] = {}  # the bucket being filled, by dtype

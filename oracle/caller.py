@@ -1,28 +1,30 @@
-"""The caller's habits throughout a program, beside its events; and the ways in which one rank's model can differ."""
+"""The caller's habits throughout a program, and the ways in which one rank's model can differ from the others'."""
 
 from dataclasses import dataclass
 
 from lockstep.oracle.short import Short, is_whole
 
 SIDES = ("before", "after")
-# In what the model of one rank may differ from those of others.
+# The ways in which the model of one rank may differ from the others'.
 WAYS = ("number", "size", "shape", "name", "dtype", "trained", "order")
-OF_ALL = ("number", "order")  # those that are about no parameter alone
+OF_ALL = ("number", "order")  # the ways that concern no single parameter
 
 
 @dataclass(frozen=True, repr=False)
 class Caller(Short):
     """The unusual habits of the caller. Raises ValueError, in one line, for a combination without a meaning.
 
-    ``seeded``: it seeds random numbers before it wraps, on each rank otherwise. ``hooked``: how often a hook of its own
-    doubles each gradient that comes to a parameter; ``module_hooked``: how often one on the model doubles each loss,
-    beside hooks on its modules that change nothing together. ``hooked_before``: these are there before the model is
-    wrapped, and not after that. ``keeps_gradients``: hooks, registered after wrapping, keep the gradients that they
-    find once these have accumulated. ``makes_optimizer``: right "before" or "after" it wraps the model, or, "", when it
-    is first needed. ``asks_the_wrapper``: parameters, to step, clip and zero, and weights, to save and load, are those
-    that the wrapper tells of itself, and not the model. ``beside``: another model takes its turns right "before" or
-    "after" this one; ``joint``: another, with which it has one loss, has its forwards right "before" or "after" this
-    one's.
+    seeded              seeds random numbers before wrapping, with a different seed on each rank
+    hooked              number of the caller's hooks on each parameter; each doubles the gradient
+    module_hooked       number of the caller's hooks on the model; each doubles the loss. Hooks on its modules, whose
+                        changes cancel, come with them
+    hooked_before       registers these hooks before wrapping, not after it
+    keeps_gradients     hooks, registered after wrapping, keep each gradient once it has accumulated
+    makes_optimizer     makes the optimizer right "before" or "after" wrapping, or, with "", when it is first needed
+    asks_the_wrapper    takes the parameters to step, clip and zero, and the weights to save and load, from the wrapper
+                        and not from the model
+    beside              trains another model, whose turns come right "before" or "after" this one's
+    joint               trains another model with the same loss, whose forwards come right "before" or "after"
     """
 
     seeded: bool = False
@@ -63,8 +65,8 @@ AS_USUAL = Caller()
 
 @dataclass(frozen=True, repr=False)
 class Differing(Short):
-    """The rank whose model differs from the others', in which of ``WAYS``, and in which parameter, but where it is in
-    one of ``OF_ALL``.
+    """One rank whose model differs from the others': the rank, the way (one of ``WAYS``), and the parameter, unless the
+    way is one of ``OF_ALL``.
     """
 
     rank: int

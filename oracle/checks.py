@@ -1,8 +1,8 @@
-"""Arguments that cannot be are refused in one line that shows the value and says what would do."""
+"""Refusals of impossible arguments: one line that shows the value and the values that are possible."""
 
 
 def check_at_least(least: int, **counts: int) -> None:
-    """ValueError for a count below ``least``, by name."""
+    """ValueError for a count below ``least``; it tells the count's name."""
     for name, count in counts.items():
         if count < least:
             raise ValueError(f"{name} {count}: give at least {least}")

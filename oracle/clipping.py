@@ -1,12 +1,17 @@
 """Clipping by global norm: g <- g * min(1, max_norm / (norm + 1e-6)), as ``torch.nn.utils.clip_grad_norm_`` does it.
 
-Norms of the parameters, each in its own dtype, then the norm of these in the widest, or all of it in a wider one, as
-FSDP1, Megatron-LM and DeepSpeed do; the order of the sums is open, and each rank may take the norm of a part of its
-own, of which the norm is taken then. So the norm is enclosed, and it is exact where the enclosure is a point: the
-largest element (p = inf), a sum that stays exact (p = 1), squares that add up to a square on one rank, or a single
-element (p = 2). The coefficient may be computed in the norm's format or a wider one (Python's float, say), and be a
-quotient, a product with a reciprocal, or what gradients are divided by. What it leaves exact stays exact: all gradients
-where it is 1 for certain, and those whose product with it their format holds.
+Implementations take the norm in different ways. Torch takes the norm of each parameter in its own dtype, then the norm
+of these in the widest one. FSDP1, Megatron-LM and DeepSpeed take all of it in a wider format. The order of the sums is
+open. Each rank may take the norm of its own part, and then the norm of these norms. So the norm is enclosed in an
+interval. It is exact if the interval is a point:
+
+    p = inf    the largest element
+    p = 1      a sum that stays exact
+    p = 2      squares that add up to a square on one rank, or a single element
+
+The coefficient may be computed in the norm's format or in a wider one, such as Python's float. It may be a quotient, a
+product with a reciprocal, or a divisor of the gradients. Gradients stay exact if the coefficient is 1 for certain, or
+if their format holds the product.
 """
 
 import math
@@ -23,7 +28,7 @@ from lockstep.oracle.intervals import Interval, hull
 from lockstep.oracle.lattice import Formats, Inexact, Lattice
 from lockstep.oracle.rounding import exact, round_to_nearest, sqrt_below
 
-EPSILON = 1e-6  # torch's; as a float64 that is rounded to the norm's format
+EPSILON = 1e-6  # torch's constant; as a float64 that is rounded to the norm's format
 # Floats by which a function may err. (MKL's square root: 1, measured; CUDA's and SLEEF's powf: at most 4, documented.)
 SQRT_ULPS, POW_ULPS = 1, 4
 
@@ -36,10 +41,10 @@ def clip(
     ranks: int = 1,
     kept: Sequence[str] = (),
 ) -> tuple[Enclosure, str, list[Lattice | Interval]]:
-    """The norm, the format that it is in, and the clipped gradients; those of parameters that have one.
+    """The norm, its format, and the clipped gradients of the parameters that have one.
 
-    ``ranks``: over how many a gradient may be spread; ``kept``: the formats in which gradients may be kept, if that is
-    any but their own.
+    ``ranks``: the number of ranks over which a gradient may be spread. ``kept``: the formats in which gradients may be
+    kept beside their own.
     """
     names = [form.forms[0].name for form in forms]
     if not gradients:
@@ -143,10 +148,10 @@ def _is_exact_in_parts(gradients: Sequence[Lattice | Interval], names: Iterable[
 
 
 def across(total: Enclosure, ranks: int, form: str, p: float) -> Enclosure:
-    """The norm as it comes out where each rank takes that of its own part, and the norm of these is taken then.
+    """The norm if each rank takes that of its own part, and the norm of these is taken then.
 
-    The bounds on rounding go by how many parts there are and what they add up to, and not by how large each is. 16-bit
-    norms may be combined in their own format; where powers do not overflow, a power of two changes no rounding.
+    The bounds on rounding depend on the number of parts and on their sum, not on the size of each. 16-bit norms may be
+    combined in their own format. Without overflow of the powers, a power of two changes no rounding.
     """
     if p == math.inf or (ranks == 1 and p != 3):  # in one part alone, the root of a square is the number itself
         return total
@@ -219,9 +224,9 @@ def _integer_cube_root(number: int) -> int:
 def coefficient(total: Enclosure, form: str, max_norm: float) -> Interval:
     """min(1, max_norm / (norm + 1e-6)), by a division, a product with the rounded reciprocal (torch), or inverted.
 
-    Inverted it is what gradients are divided by, or multiplied by the reciprocal of (DeepSpeed). 16-bit results are
-    rounded to float32 first, so twice. A float32 norm from 32 absorbs the 1e-6; float64 keeps it, and so does whoever
-    takes a norm of float32 gradients in float64, or its ``item()``.
+    The inverted coefficient divides gradients, or its reciprocal multiplies them (DeepSpeed). 16-bit results are
+    rounded to float32 first, so twice. A float32 norm from 32 absorbs the 1e-6. A float64 norm keeps it, and so does a
+    norm of float32 gradients that is taken in float64, or read with ``item()``.
     """
     if max_norm == float("inf"):  # by which nobody can multiply 0, the reciprocal of a large norm
         return Interval.point([1.0])
@@ -243,12 +248,12 @@ def coefficient(total: Enclosure, form: str, max_norm: float) -> Interval:
 
 
 def _scalar_format(form: str) -> str:
-    """In which format torch combines a Python number with a tensor."""
+    """The format in which torch combines a Python number with a tensor."""
     return "float64" if form == "float64" else "float32"
 
 
 def times_kept(value: Lattice | Interval, factor: Interval, form: Formats, kept: str) -> Lattice | Interval:
-    """c g in the format of the gradient, or in that in which it may be kept; exact where both are."""
+    """c g in the gradient's format, or in the format in which it may be kept; exact if both are."""
     product, name = times(value, factor, form), form.forms[0].name
     if kept == name:
         return product

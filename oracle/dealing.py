@@ -1,7 +1,7 @@
 """The rules of dealing samples to ranks, in any order and to any rank.
 
-Samples are numbers. A share is what one rank gets, in its order. A unit is how many samples are dealt at a time: 1, or
-the size of a batch.
+Samples are numbers. A share is the list of samples of one rank, in its order. A unit is the number of samples dealt at
+a time: 1, or the size of a batch.
 """
 
 from collections import Counter
@@ -10,15 +10,18 @@ from dataclasses import dataclass
 
 from lockstep.oracle.sampler import check_counts
 
-# What becomes of samples that the ranks cannot share evenly: some samples are dealt twice, so that all ranks get as
-# many; some ranks get fewer; or the samples are left out.
+# The remainder, which the ranks cannot share evenly: some samples are dealt twice, so that all ranks get equally many;
+# some ranks get fewer; or the samples are left out.
 REMAINDERS = ("repeat", "uneven", "drop")
 
 
 @dataclass(frozen=True)
 class Tally:
-    """The counts of dealt samples. ``missing``: those that no rank got; ``repeated``: those dealt more than once, in
-    any share; ``foreign``: those that were not to be dealt at all, once each.
+    """The counts of dealt samples.
+
+    missing     samples that no rank got
+    repeated    samples dealt more than once, in any share
+    foreign     samples that were not to be dealt at all, once each
     """
 
     missing: tuple[int, ...]
@@ -27,7 +30,7 @@ class Tally:
 
 
 def tally(shares: Sequence[Sequence[int]], samples: Collection[int]) -> Tally:
-    """Counts what was dealt against the samples that were to be dealt."""
+    """Count the dealt samples against the samples that were to be dealt."""
     times = Counter(sample for share in shares for sample in share)
     return Tally(
         tuple(sorted(set(samples) - set(times))),
@@ -57,7 +60,7 @@ def totals(samples: int, world_size: int, unit: int, remainder: str) -> range:
 
 
 def most_apart(unit: int, remainder: str) -> int:
-    """By how many samples the shares of two ranks may differ: a unit if they may be uneven, else not at all."""
+    """The largest difference between the shares of two ranks, in samples: a unit if they may be uneven, else 0."""
     return unit if remainder == "uneven" else 0
 
 

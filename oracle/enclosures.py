@@ -1,8 +1,8 @@
-"""Sums and means of intervals in a format, in any order: what `oracle.lattice` does exactly, for values that round.
+"""Sums and means of intervals in a format, in any order: `oracle.lattice` for values that round.
 
-Operands are intervals of values *of the format*, and so are the results; but where values may be kept in a wider one
-(`in_either`), of values of either. Where they may travel in another format, ``wire``, each may be rounded to it or not,
-before and after each operation, and whatever is done may be done in either.
+Operands and results are intervals of values *of the format*. If values may be kept in a wider format (`in_either`),
+they are intervals of values of either. If values may travel in another format, ``wire``, each may be rounded to it or
+not, before and after each operation, and each operation may be done in either.
 """
 
 from collections.abc import Callable, Sequence
@@ -25,8 +25,7 @@ def add(terms: Sequence[Interval], form: str, wire: str = "") -> Interval:
     """|computed - s| <= (n - 1) u S in every order, s in the sum of the intervals, S the sum of the largest |x_i|.
 
     u is that of the format or, if larger, of the ``wire``. Two terms are rounded once. (`oracle.bounds.sum_any_order`.)
-    Raises Inexact where the sum of some terms may overflow on the way, and of all does not: then it depends on the
-    order.
+    Raises Inexact if a partial sum may overflow and the total does not: then the result depends on the order.
     """
     forms = [FORMATS[name] for name in (form, wire or form)]
     total = terms[0]
@@ -46,11 +45,12 @@ def add(terms: Sequence[Interval], form: str, wire: str = "") -> Interval:
 
 
 def mean(terms: Sequence[Interval], averaging: str, form: str, wire: str = "") -> Interval:
-    """The mean of values of as many ranks, taken in the given way (one of `oracle.setup.AVERAGINGS`), in any order.
+    """The mean of one value per rank, taken in the given way (one of `oracle.setup.AVERAGINGS`), in any order.
 
-    The reciprocal of a 16-bit format may have been rounded to it, or to float32 (torch on CPU), the product to float32
-    first. Whoever divides may have multiplied by the latter reciprocal (torch on CUDA), and whoever multiplies may have
-    divided (torch's DDP, what lies in its bucket already: `mark_variable_ready_dense` in its reducer.cpp).
+    The reciprocal of a 16-bit format may have been rounded to it, or to float32 (torch on CPU), and the product to
+    float32 first. An implementation that divides may have multiplied by the latter reciprocal (torch on CUDA). One that
+    multiplies may have divided: torch's DDP does, if a value lies in its bucket already (`mark_variable_ready_dense` in
+    reducer.cpp).
     """
     through = "float64" if form == "float64" and not wire else "float32"
     reciprocals = {through, *([form] * (averaging == "multiply by reciprocal then sum")), *([form, wire] * bool(wire))}
@@ -72,7 +72,7 @@ def mean(terms: Sequence[Interval], averaging: str, form: str, wire: str = "") -
 
 
 def _rounded(value: Interval, form: str, wire: str) -> Interval:
-    """Rounded to the format; where there is a ``wire``, to either, to one after the other, or not at all."""
+    """Rounded to the format; with a ``wire``: to either, to one after the other, or not at all."""
     if not wire:
         return value.round(form)
     for _ in ("rounded", "cast"):
@@ -81,9 +81,10 @@ def _rounded(value: Interval, form: str, wire: str) -> Interval:
 
 
 def in_either(compute: Callable[[str], Interval], form: str, kept: str) -> Interval:
-    """Enclose a result computed in a format, or in a wider one and kept there, and perhaps rounded later to the first.
+    """An enclosure of a result in a format, or in a wider one, in which it is kept and perhaps rounded to the first
+    later.
 
-    ``compute``: gives it in the format of that name.
+    ``compute``: gives the result in the format of that name.
     """
     narrow = compute(form)
     if kept == form:

@@ -1,6 +1,7 @@
 """The cost of a training step, asked in one question: bytes held, bytes moved, seconds, and what fits.
 
-`lockstep cost` prints the answers. Figures are exact for what the question says; what it says of a machine is a model.
+`lockstep cost` prints the answers. Figures are exact for the numbers in the question; times follow its model of a
+machine.
 """
 
 from collections.abc import Callable, Sequence
@@ -25,9 +26,13 @@ FLOPS = 6  # per parameter and token: 2 forward, 4 backward (Kaplan et al., 2020
 class Question:
     """A training step on a machine.
 
-    ``tensors``: elements of each, in the order in which they are registered; ``layers``: how many units stage 3
-    gathers. ``alpha``: seconds of one message; ``bandwidth``: bytes per second of one rank; ``flops``: operations per
-    second of one rank. ``node``: ranks per node, between which ``between`` bytes per second go; 0: one node.
+    tensors      elements of each tensor, in the order in which they are registered
+    layers       the number of units that stage 3 gathers
+    alpha        seconds of one message
+    bandwidth    bytes per second of one rank
+    flops        operations per second of one rank
+    node         ranks per node; 0: all ranks are in one node
+    between      bytes per second of one rank between nodes
     """
 
     tensors: tuple[int, ...]

@@ -1,6 +1,6 @@
 """The base of every event on the oracle's side: the places where it may come, and its effect.
 
-An event is plain data. Its docstring says what it means to whoever writes a training loop.
+An event is plain data. Its docstring tells its meaning to the author of a training loop.
 """
 
 import re
@@ -20,11 +20,13 @@ from lockstep.oracle.state import State
 class Event(Short, ABC):
     """One thing that every rank does. Subclasses are frozen dataclasses, one in each module of `oracle.events`.
 
-    ``shows``: what ranks are looked at for right after it, "gradients" or "parameters", or "": nothing.
-    ``reads_gradients``: whether it takes up gradients that are there. ``makes_gradients``: whether it is a micro-batch.
-    ``builds``: whether all is built anew. ``while_local``: whether it may come while something has accumulated that is
-    not synchronized; ``while_joined``: while ranks run out of micro-batches. ``finishes``: whether it ends a
-    synchronization.
+    shows              what ranks are asked for right after it: "gradients", "parameters", or "": nothing
+    reads_gradients    it reads gradients that are there
+    makes_gradients    it is a micro-batch
+    builds             everything is built anew
+    while_local        it may come while gradients have accumulated that are not synchronized
+    while_joined       it may come while ranks run out of micro-batches
+    finishes           it ends a synchronization
     """
 
     shows: ClassVar[str] = ""
@@ -61,7 +63,7 @@ class Event(Short, ABC):
         return False
 
     def on_one_rank(self) -> "Event":
-        """The same where one rank has everything that is to be done."""
+        """The same event if one rank carries out all acts of single ranks."""
         return self
 
     def uses_gradients(self, state: State) -> bool:
@@ -69,7 +71,7 @@ class Event(Short, ABC):
         return self.reads_gradients
 
     def check(self, setup: Setup, before: Standing) -> None:
-        """ValueError, in one line, where a training loop could not have it here."""
+        """ValueError, in one line, if no training loop could have it here."""
 
     def after(self, setup: Setup, before: Standing) -> Standing:
         """The standing after it."""
@@ -77,4 +79,4 @@ class Event(Short, ABC):
 
     @abstractmethod
     def apply(self, state: State, place: int, told: Expectation) -> None:
-        """Changes what ranks hold, and tells what it shows beside gradients and parameters. Raises Inexact."""
+        """Change the values that ranks hold; tell what it shows beside gradients and parameters. Raises Inexact."""

@@ -10,17 +10,26 @@ from lockstep.oracle.state import ExpectedValue, Inside, Values
 
 @dataclass(frozen=True)
 class Expectation:
-    """The values on *every* rank that is not gone, one per parameter: an array in its dtype and shape, which
-    must come out bit for bit, or an `Inside`, an interval of its shape and dtype that must contain what comes out.
-    None: there is no gradient.
+    """The values on *every* rank that is not gone, one per parameter.
 
-    All by the event's place in the program: ``gradients`` and ``parameters`` after each event that shows them
-    (`oracle.event.Event.shows`); ``norms`` of each Clip; no gradients and no norm for a Clip after an overflow, and
-    no gradients that have overflowed to something else than infinity. After
-    each Step also ``states``, the optimizer's, a mapping per parameter with torch's names (none: no state) and "master"
-    for one that has a master; ``spared``, the parameters that need no master yet, as they are frozen and have no state;
-    and ``loss_scales``. ``buffers`` after each Backward by rank. ``metrics`` after each with one: what the caller
-    has added up. ``initial`` parameters after construction.
+    A value is an array, in its dtype and shape, that must come out bit for bit; or an `Inside`, an interval of its
+    shape and dtype that must contain the result; or None: there is no gradient. Values are by the event's place in the
+    program:
+
+        initial        parameters after construction
+        gradients      after each event that shows them (`oracle.event.Event.shows`)
+        parameters     after each event that shows them
+        norms          of each Clip
+        states         after each Step, by parameter: the optimizer's state under torch's names, and "master" if there
+                       is one; empty: no state
+        spared         after each Step: the parameters that need no master yet, because they are frozen and have no
+                       state
+        loss_scales    after each Step
+        buffers        after each Backward, by rank
+        metrics        after each Backward with one: the caller's sum over ranks
+
+    A Clip after an overflow has no gradients and no norm. Gradients that have overflowed to anything but infinity are
+    left out.
     """
 
     initial: Values

@@ -4,26 +4,29 @@ A gradient is a sum of contributions c[micro-batch, sample, parameter, element].
 sequence of Mian and Chowla (1944; OEIS A005282): 1, 2, 4, 8, 13, 21, 31, ..., the greedy sequence in which all sums of
 two terms differ. So: 1, 3, 7, 15, 25, 41, ... All are odd, so none is twice another either. A contribution that is
 missing, doubled, in another's place or on another rank changes the result, and the numbers of a small counterexample
-can be told apart by eye. The sequence grows with the third power of its length, so larger scenarios, which nobody
-reads, take distinct odd numbers in scrambled order instead: two sums of them coincide only by chance, about one in
-eight times their count for each element. A scenario therefore needs no drawn data.
+can be told apart by eye. The sequence grows with the third power of its length. Larger scenarios, which nobody reads,
+take distinct odd numbers in scrambled order instead: two sums of them coincide only by chance, about one in eight times
+their count for each element. A scenario therefore needs no drawn data.
 
-Sums must stay exact in the parameter's format (`oracle.lattice`). Where those numbers are too large for it, as in eight
-or eleven significand bits they soon are, a parameter takes smaller ones, distinct only among those that are added up in
-one element, which take turns from another start or by another stride in each element of the model; and where even these
-do not fit, the scenario is run several times, with a part of the contributions in each (``Scenario.sparse``;
-`runs_needed` says how many). In float64 there is room to spare: numbers are larger by 100 million, which in float32 are
-multiples of eight, so that a gradient that passes through a narrower dtype shows.
+Sums must stay exact in the parameter's format (`oracle.lattice`). In eight or eleven significand bits these numbers
+are soon too large. A parameter then takes smaller ones, distinct only among those that are added up in one element;
+they take turns from another start or by another stride in each element of the model. If even these do not fit, the
+scenario is run several times, with a part of the contributions in each (``Scenario.sparse``; `runs_needed` gives the
+number). In float64 there is room to spare: numbers are larger by 100 million. In float32 these are multiples of eight,
+so a gradient that passes through a narrower dtype shows.
 
 Each is multiplied by odd(D)**w, D the number of samples and w the largest number of synchronizations in one window
-between two ZeroGrads, so that every mean over ranks divides evenly (only the odd part of a divisor costs bits). Where
-means divide by the ranks that remain, D is the least common multiple of all that they divide by. There numbers that are
-not smaller ones begin at 3, as wrappers tell one another with zeros and ones who remains.
+between two ZeroGrads, so that every mean over ranks divides evenly (only the odd part of a divisor costs bits). If
+means divide by the ranks that remain, D is the least common multiple of all divisors. The numbers of the sequence then
+begin at 3, because wrappers use zeros and ones to tell one another which ranks remain.
 
-All are positive, or all are negative, or (``Scenario.signs`` is "mixed") those that are 3 modulo 4: 1, -3, -7, -15, 25,
-41, ... All are then 1 modulo 4, so n of them add up to n modulo 4, and to zero only where 4 divides n, by chance.
-Or (``Scenario.signs`` is "cancelling") all are positive, but that inside ``no_sync`` one is larger by 4098, and the
-next is less by as much: beside 4098, which has 12 bits, neither bfloat16 nor float16 has room for an odd number.
+``Scenario.signs`` chooses the signs:
+
+    positive, negative    all alike
+    mixed                 those that are 3 modulo 4 are negative: 1, -3, -7, -15, 25, 41, ... All are then 1 modulo 4,
+                          so n of them add up to n modulo 4, and to zero only by chance and if 4 divides n
+    cancelling            all are positive. Inside ``no_sync`` one is larger by 4098, and the next is smaller by 4098.
+                          That number has 12 bits: neither bfloat16 nor float16 has room for an odd one beside it
 """
 
 import math

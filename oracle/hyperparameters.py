@@ -33,7 +33,7 @@ def any_momentum(settings: Settings) -> bool:
 
 
 def options(values: SGD | Adam) -> dict[str, Any]:
-    """As torch's optimizers take them; which of Adam and AdamW it is says their class."""
+    """The options as torch's optimizers take them. Adam and AdamW differ in their class alone."""
     return {name: value for name, value in vars(values).items() if name != "decoupled"}
 
 

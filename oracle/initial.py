@@ -7,7 +7,7 @@ from lockstep.oracle.setup import Setup
 
 
 def initial_parameters(setup: Setup, rank: int) -> list[npt.NDArray[np.float64]]:
-    """Small integers, other ones on every rank and element."""
+    """Small integers, different on every rank and in every element."""
     sizes = [parameter.count for parameter in setup.parameters]
     start, values = rank * sum(sizes) + 1, []
     for size, parameter in zip(sizes, setup.parameters, strict=True):
@@ -17,8 +17,9 @@ def initial_parameters(setup: Setup, rank: int) -> list[npt.NDArray[np.float64]]
 
 
 def initial_buffers(setup: Setup, rank: int) -> list[npt.NDArray[np.float32]]:
-    """Integers, other ones on every rank and element; the first needs 13 bits, so that what passes through 16-bit
-    formats shows too.
+    """Integers, different on every rank and in every element.
+
+    The first one needs 13 bits, so that a buffer that passes through a 16-bit format shows.
     """
     start_at, values = 2**12 + 1 + rank * sum(int(np.prod(buffer.shape)) for buffer in setup.buffers), []
     for buffer in setup.buffers:

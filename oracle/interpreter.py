@@ -1,9 +1,10 @@
-"""Runs a program on paper: what every rank must hold at every point where the outside can look.
+"""The interpreter: it runs a program on paper and tells what every rank must hold wherever the outside can look.
 
-Exact wherever it can be: the interpreter works on integers and checks, as it goes, that floating point would not round
-either (`oracle.lattice`). A scenario for which that fails raises `Inexact` and proves nothing. What no choice of data
-makes exact, such as a step of Adam or clipping by an irrational norm, gives intervals instead, and so does what follows
-from it. What an event does is said by the event itself (`oracle.events`).
+Values are exact wherever they can be. The interpreter works on integers, and checks as it goes that floating point
+would not round either (`oracle.lattice`). A scenario for which that fails raises `Inexact` and proves nothing. Some
+operations round for every choice of data, such as a step of Adam or clipping by an irrational norm. Their results are
+intervals, and so is everything computed from these. The effect of an event is defined by the event itself
+(`oracle.events`).
 """
 
 from functools import lru_cache
@@ -27,8 +28,8 @@ def interpret(
 ) -> Expectation:
     """The expectation of a scenario, for an implementation that averages in the given way.
 
-    The arguments are those of `oracle.state.Choices`. Kept for later calls, and not to be changed. Raises Inexact where
-    an operation would round that other data would leave exact.
+    The arguments are those of `oracle.state.Choices`. Results are kept for later calls and must not be changed. Raises
+    Inexact if an operation would round that other data would leave exact.
     """
     return _interpret(scenario, Choices(averaging, unused, implementations, eager, kept))
 

@@ -1,8 +1,9 @@
-"""Ranks that run out of micro-batches: what they have counts as zero, and what the mean of the others divides by.
+"""Ranks that run out of micro-batches: their contribution is zero, and the mean of the others divides by one of two
+counts.
 
-As torch's DistributedDataParallel.join has it: "joined" ranks shadow the collectives of the others with zeros; the mean
-divides by the world size, so that every sample weighs the same, or by the number of ranks that remain, so that a step
-is that of a smaller world; at the end all ranks are given the parameters of one that was among the last.
+The rules are those of torch's DistributedDataParallel.join. "Joined" ranks shadow the collectives of the others with
+zeros. The mean divides by the world size, so that every sample weighs the same; or by the number of ranks that remain,
+so that a step is that of a smaller world. At the end all ranks get the parameters of one of the last.
 """
 
 from lockstep.oracle.intervals import Interval
@@ -12,7 +13,7 @@ DIVISORS = ("world size", "remaining ranks")
 
 
 def leave(state: State, gone: tuple[int, ...]) -> None:
-    """From here on those ranks have zeros for gradients, and none of their own."""
+    """From here on the gradients of these ranks count as zeros, and they have none of their own."""
     state.gone = gone
     if gone:
         rows = list(gone)
@@ -26,6 +27,6 @@ def leave(state: State, gone: tuple[int, ...]) -> None:
 
 
 def counted(state: State) -> list[int]:
-    """The ranks that a mean is over: all, those that are gone with zeros, or those that remain."""
+    """The ranks that a mean is over: all, with zeros for those that are gone, or those that remain."""
     everyone = range(state.setup.world_size)
     return [rank for rank in everyone if rank not in state.gone or state.over_all_ranks]

@@ -8,8 +8,10 @@ from lockstep.oracle.state import State
 
 
 def mean(state: State, terms: Lattice) -> Lattice:
-    """Raises Inexact where it rounds. Also proved in the format in which gradients may be kept, for there too the
-    reciprocal of 7 rounds, say, and in the one in which they may travel.
+    """The mean over ranks. Raises Inexact if it rounds.
+
+    It is also proved in the format in which gradients may be kept, and in the one in which they may travel: the
+    reciprocal of 7, for example, rounds there too.
     """
     averaging = state.choices.averaging
     if state.wide is not state.form:
@@ -20,7 +22,9 @@ def mean(state: State, terms: Lattice) -> Lattice:
 
 
 def average_eagerly(state: State, local: Lattice) -> None:
-    """Proves that who averages each micro-batch as it comes, by itself or with what is there, rounds nothing either."""
+    """Proof that nothing rounds if each micro-batch is averaged as it comes, alone or together with the accumulated
+    gradients.
+    """
     there, counted = state.gradients.exact if state.eager is None else state.eager, joining.counted(state)
     mean(state, local[counted])
     together = mean(state, lattice.add([there, local], state.form)[counted])

@@ -30,8 +30,8 @@ DEFAULTS = Hyperparameters()
 class Parameter(Short):
     """One parameter: its shape, its dtype (a name in ``FORMATS``), and whether it is trained.
 
-    ``tied``: the earlier parameter of which this is another name. ``layout``: one of ``LAYOUTS``; "transposed", the
-    first dimension varies fastest, takes two dimensions or more, and "channels last" four.
+    ``tied``: the earlier parameter of which this is another name. ``layout``: one of ``LAYOUTS``. In "transposed" the
+    first dimension varies fastest; it needs two dimensions or more. "channels last" needs four.
     """
 
     shape: tuple[int, ...]
@@ -63,8 +63,8 @@ class Parameter(Short):
 
 @dataclass(frozen=True, repr=False)
 class Buffer(Short):
-    """A float32 tensor of the model that is not trained and that forward changes: in place, or, ``reassigned``, by
-    another tensor in its place.
+    """A float32 tensor of the model that is not trained. Forward changes it in place, or, if ``reassigned``, assigns
+    another tensor.
     """
 
     shape: tuple[int, ...]
@@ -77,7 +77,7 @@ class Buffer(Short):
 
 @dataclass(frozen=True, repr=False)
 class Group(Short):
-    """Parameters with hyper-parameters of their own; what is None in them is the scenario's."""
+    """Parameters with hyper-parameters of their own; None stands for the scenario's."""
 
     parameters: tuple[int, ...]
     hyperparameters: Hyperparameters = DEFAULTS
@@ -85,7 +85,7 @@ class Group(Short):
 
 @dataclass(frozen=True, repr=False)
 class LossScale(Short):
-    """A loss scale, a power of two, and after how many steps in a row that were not skipped it doubles."""
+    """A loss scale, a power of two, and the number of steps in a row, none of them skipped, after which it doubles."""
 
     initial: float
     growth_interval: int = 2000

@@ -1,19 +1,19 @@
 """Every result that a conforming optimizer step may give, as an interval per element.
 
-A *conforming* step does the operations of a known form of SGD or Adam in the given format, each rounded to nearest; any
+A *conforming* step does the operations of a known form of SGD or Adam in the given format, each rounded to nearest. Any
 product may be fused into the sum that takes it. Gradients may be intervals too, such as a mean taken in unknown order.
-Which forms are known is said by ``implementations``:
+``implementations`` selects the known forms:
 
     "torch cpu"   torch's single-tensor, foreach and fused steps on CPU: hyper-parameters are combined in float64 and
                   rounded once. (Measured, torch 2.13.)
     "any"         also torch on CUDA, foreach, capturable and fused, the papers' own form, Apex and DeepSpeed:
                   coefficients unrounded, or computed in the format itself; other orders of the products; a reciprocal
-                  for a quotient. Wider, at t = 1 by 5e-5 of v, because 1 - RN(beta2) is so far from 1 - beta2.
-                  (Read from their sources; simulated in the tests, not run.)
+                  for a quotient. Wider, at t = 1 by 5e-5 of v, because 1 - RN(beta2) is so far from 1 - beta2. (Read
+                  from their sources; simulated in the tests, not run.)
 
-What no form does falls outside where the data let it show: eps inside the root or before bias correction, weight decay
-of the other kind, a step count or a beta that is off. A wrong scale of all gradients cancels in Adam's parameters:
-compare exp_avg and exp_avg_sq, or the gradients.
+A step that follows no known form falls outside, if the data can show it. Examples are eps inside the root or before
+bias correction, weight decay of the other kind, and a wrong step count or beta. A wrong scale of all gradients cancels
+in Adam's parameters: compare exp_avg and exp_avg_sq, or the gradients.
 """
 
 from dataclasses import dataclass

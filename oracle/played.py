@@ -1,7 +1,7 @@
-"""Programs of ranks, played against a clock: who computes when, when each collective travels, who waits for what.
+"""Programs of ranks, played against a clock: the times at which ranks compute, wait, and send collectives.
 
-A cost model gives the seconds. `oracle.overlap` says the same of one rule, buckets that go out as soon as they are
-full; this takes whatever order an implementation was seen to have.
+A cost model gives the seconds. `oracle.overlap` has the formula of one rule: buckets go out as soon as they are full.
+This module takes any order that was observed in an implementation.
 """
 
 from collections.abc import Mapping, Sequence

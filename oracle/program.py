@@ -1,17 +1,21 @@
-"""A scenario: what is chosen once (`oracle.setup`), and a *program*: events that every rank executes in order.
+"""A scenario: the choices made once (`oracle.setup`), and a *program*: events that every rank executes in order.
 
-What each event means is said where it is defined, in `oracle.events`. The oracle interprets these events, and the ranks
-run them.
+The meaning of each event is the docstring of its class in `oracle.events`. The oracle interprets these events, and the
+ranks run them.
 
-After construction every rank holds rank 0's parameters and buffers; or, where that is claimed, from the first forward
-after each construction on, which then comes before anything else. With ``broadcast_buffers`` buffers become rank 0's
-again at the beginning of the first Backward and of each that follows a synchronizing one (as torch's DDP does). Some
-broadcast them before each forward that follows a synchronizing one: where that differs, a program is not well-formed.
+After construction every rank holds rank 0's parameters and buffers. If an implementation claims so, this is true only
+from the first forward after each construction on, and that forward is then the first event. With ``broadcast_buffers``
+buffers become rank 0's again at the beginning of the first Backward and of each Backward that follows a synchronizing
+one, as in torch's DDP. Other implementations broadcast buffers before each forward that follows a synchronizing one. A
+program in which the two give different values is not well-formed.
 
-Two things on which practice differs are named choices that an implementation claims, never silent preferences: how the
-mean is taken (``AVERAGINGS``), and what a parameter gets that no rank used (``UNUSED``: its gradient stays "untouched",
-or becomes "zero"). A bucket cap counts bytes here, over the gradients put into one bucket; in which unit an
-implementation takes it, the name of its constructor's argument says. None, zero and -0.0 are told apart.
+Practice differs on two questions. An implementation claims its answer to each:
+
+    AVERAGINGS    how the mean is taken
+    UNUSED        the gradient of a parameter that no rank used stays "untouched", or becomes "zero"
+
+A bucket cap counts the bytes of the gradients in one bucket. The unit in which an implementation takes its cap is in
+the name of its constructor's argument. None, zero and -0.0 are told apart.
 """
 
 import itertools

@@ -1,22 +1,25 @@
 """The choices made once for a program: ranks, model, options of the implementation and of the training loop.
 
-The probes make a scenario decide every gradient, so that no autograd is needed to say what must come out. With
-``c[m, s, p]`` the coefficients of micro-batch m, sample s and parameter p (`oracle.fingerprint` chooses them):
+The probes make a scenario decide every gradient, so that the expected values need no autograd. With ``c[m, s, p]`` the
+coefficients of micro-batch m, sample s and parameter p (`oracle.fingerprint` chooses them):
 
     linear       loss(m, s) = sum over p of <c[m, s, p], p>            so the gradient *is* c
     quadratic    loss(m, s) = sum over p of <c[m, s, p], p * p> / 2    so the gradient is c * p: stale weights show
 
-A tied parameter is another name of an earlier one: one tensor, whose gradient is the sum of those of its names, which
-is stepped once and counts once in a norm.
+A tied parameter is another name of an earlier one. Both are one tensor, which is stepped once and counts once in a
+norm. Its gradient is the sum of the gradients of its names.
 
-Units are submodules, each with some of the parameters; the others are the root's own. The root's forward goes through
-the parameters in reverse of the order in which backward is to reach them; those in a row that belong to one unit are
-used in one call of it, so a unit may be called more than once. Parameters of units that are ``outside`` are read by the
-root's forward, which does not call the unit for them. Layouts say how an initial tensor lies in memory. With
-``replicas`` the ranks form so many groups of consecutive ranks, each of which holds the model once between them. With
-``outsiders`` the ranks are a group, the ``members`` of a world of so many more, of which the others make the group with
-them and take no part in anything else: its rank 0, and of two the one that comes after the first member, as data
-parallelism leaves out ranks in between where tensors are parallel too. None of these changes any value.
+The following change no expected value:
+
+    units        submodules, each with some of the parameters; the others belong to the root. The root's forward goes
+                 through the parameters in reverse of the order in which backward is to reach them. Neighbours of one
+                 unit are used in one call of it, so a unit may be called more than once
+    outside      parameters of units that the root's forward reads itself, without calling the unit
+    layouts      the order of an initial tensor's elements in memory
+    replicas     the ranks form this number of groups of consecutive ranks; each group holds the model once
+    outsiders    the ranks are a group, the ``members`` of a larger world. The other ranks of that world help to make
+                 the group and do nothing else. They are the world's rank 0 and, of two, the rank after the first
+                 member: with tensor parallelism, data-parallel groups leave out ranks in between too
 """
 
 from collections.abc import Iterable
@@ -46,22 +49,26 @@ S = TypeVar("S", bound="Setup")
 class Setup(Short):
     """The set-up of a program for ``world_size`` ranks. Raises ValueError, in one line, for one without a meaning.
 
-    ``bucket_cap`` is in bytes (0: no two tensors share a bucket); None leaves it to the implementation.
-    ``learning_rate`` is a power of two, so that steps can be exact; one of any size goes into ``hyperparameters``.
-    ``only`` silences every contribution but one, given as
-    (micro-batch, sample, parameter, element): by linearity, runs with one contribution at a time tell the coefficient
-    of each in every gradient. ``sparse`` (i, n): the i-th of n runs that share the contributions out, for formats in
-    which one run cannot hold all (`oracle.fingerprint`). ``hyperparameters`` that are None are torch's defaults, and 0
-    for any weight decay; parameters in none of the ``groups`` form group 0, the others follow. ``units``: the
-    parameters of each submodule; ``outside``: those of them that are read outside of it. ``signs``: those of the
-    contributions, one of ``SIGNS``, or ``CANCELLING``: then micro-batches that follow one another inside ``no_sync``
-    have, two by two, the same large number in them, the second with a minus, so that what has accumulated in between
-    needs digits that the sum does not. ``mode``: that of the modules while they are trained, one of ``MODES``; in
-    "eval", as for a fine-tuning without dropout and with the statistics there are, forwards leave buffers alone.
-    ``wire``: the dtype in which gradients may travel, one of ``WIRES``, or "", their own; they fit it, so that it
-    rounds nothing. ``roles``: by rank, that whose samples, errors and overflows it has, but not the values that it
-    begins with; empty: its own. ``registered``: the order in which the model registers its parameters; empty: that in
-    which they are given. ``differs``: one rank has another model, which is to be refused, so that nothing can be told.
+    bucket_cap         in bytes; 0: no two tensors share a bucket; None: the implementation decides
+    learning_rate      a power of two, so that steps can be exact; any other value goes into ``hyperparameters``
+    only               (micro-batch, sample, parameter, element) of the one contribution that is not silenced. By
+                       linearity, such runs give the coefficient of each contribution in every gradient
+    sparse             (i, n): the i-th of n runs that share the contributions out, for formats in which one run cannot
+                       hold all of them (`oracle.fingerprint`)
+    hyperparameters    None stands for torch's default, and for 0 in any weight decay
+    groups             group 0 has the parameters that are in none of these; these follow it
+    units, outside     the parameters of each submodule; those of them that are read outside of it
+    signs              of the contributions: one of ``SIGNS``, or ``CANCELLING``. With the latter, neighbouring
+                       micro-batches inside ``no_sync`` share a large number, the second with a minus: the gradient
+                       between them needs digits that the sum does not
+    mode               of the modules in training, one of ``MODES``. In "eval", as in a fine-tuning without dropout and
+                       with fixed statistics, forwards leave buffers alone
+    wire               the dtype in which gradients may travel, one of ``WIRES``, or "": their own. It holds them
+                       exactly
+    roles              by rank: the rank whose samples, errors and overflows it has. Initial values stay its own. Empty:
+                       every rank has its own
+    registered         the order in which the model registers its parameters; empty: the order given
+    differs            one rank has another model, which an implementation must refuse; no values are expected
     """
 
     world_size: int
@@ -110,12 +117,12 @@ class Setup(Short):
 
     @property
     def members(self) -> tuple[int, ...]:
-        """By rank, which rank of the world that is."""
+        """By rank: its rank in the larger world."""
         outside = {number + min(number, self.world_size) for number in range(self.outsiders)}
         return tuple(rank for rank in range(self.world_size + self.outsiders) if rank not in outside)
 
     def on_ranks(self: S, size: int, **changes: Any) -> S:
-        """The same on so many ranks, with none of what is said of single ranks, and with these changes."""
+        """The same set-up on this many ranks, without all that concerns single ranks, and with these changes."""
         return replace(self, world_size=size, replicas=1, roles=(), differs=None, **changes)
 
     def role(self, rank: int) -> int:

@@ -1,4 +1,4 @@
-"""The standing of a program between two events: all facts that need no value to be known."""
+"""The standing of a program between two events: all facts that follow from the events alone, without any value."""
 
 from typing import NamedTuple
 
@@ -8,18 +8,25 @@ from lockstep.oracle.setup import Setup
 
 
 class Standing(NamedTuple):
-    """Parameters go by their indices, under every name of a tensor; ``settings`` by group.
+    """The facts before an event. Parameters are indices, under every name of a tensor; ``settings`` are by group.
 
-    ``when_wrapped``: the parameters that were trained when the model was wrapped last. ``saved``: the settings of the
-    last Save since all was built; None: there is none. ``gradients``: whether some rank may have any, zeros too;
-    ``averages``: whether there are means that nobody has dropped or zeroed. ``local``: whether something has
-    accumulated that is not synchronized. ``unfinished``: whether Finish comes next. ``leftover``: whether a Freeze has
-    just come while there were gradients. ``unscaled``: whether Unscale has come since the last Step. ``built``: whether
-    nothing has come since construction. ``overflowed``: the ranks that have infinite gradients. ``gone``: those that
-    have run out of micro-batches; None outside of a join. ``divide_by``: what means divide by inside of one, or "".
-    ``joined``: whether there has been a join, ``momentum``: whether any group has had momentum. ``batch``: how many
-    micro-batches have come, ``samples``: how many each of them has; 0: none has come. ``window``: how many ZeroGrads
-    have come.
+    when_wrapped    the parameters that were trained when the model was wrapped last
+    saved           the settings at the last Save since everything was built; None: there is none
+    gradients       some rank may have gradients, zeros included
+    averages        there are means that nobody has dropped or zeroed
+    local           gradients have accumulated that are not synchronized
+    unfinished      Finish comes next
+    leftover        a Freeze has just come while there were gradients
+    unscaled        Unscale has come since the last Step
+    built           nothing has come since construction
+    overflowed      the ranks that have infinite gradients
+    gone            the ranks that have run out of micro-batches; None outside of a join
+    divide_by       the divisor of means inside a join, or ""
+    joined          there has been a join
+    momentum        some group has had momentum
+    batch           the number of micro-batches so far
+    samples         the number of samples in each micro-batch; 0: none has come
+    window          the number of ZeroGrads so far
     """
 
     trained: frozenset[int]

@@ -42,12 +42,14 @@ Contributions = Callable[[int], list[npt.NDArray[np.int64]]]
 
 @dataclass(frozen=True)
 class Choices:
-    """The choices that correct implementations make differently. Raises ValueError for an unknown one.
+    """The choices on which correct implementations differ. Raises ValueError for an unknown one.
 
-    ``averaging``: how the mean is taken, one of `oracle.setup.AVERAGINGS`; ``unused``: what a parameter gets that no
-    rank used, one of `oracle.setup.UNUSED`. ``implementations``: of optimizers, see `oracle.optimizer_intervals`;
-    ``eager``: each micro-batch inside ``no_sync`` may be averaged as it comes; ``kept``: the format, if any, in which
-    means of what is narrower may be taken and kept: clipped and stepped as they are, and rounded only for who looks.
+    averaging          how the mean is taken, one of `oracle.setup.AVERAGINGS`
+    unused             the gradient of a parameter that no rank used, one of `oracle.setup.UNUSED`
+    implementations    the known forms of optimizers, see `oracle.optimizer_intervals`
+    eager              each micro-batch inside ``no_sync`` may be averaged as it comes
+    kept               a wider format in which means may be taken, kept, clipped and stepped; gradients are rounded to
+                       their own format only when they are read. "": none
     """
 
     averaging: str = AVERAGINGS[0]
@@ -99,16 +101,20 @@ class Flat:
 
 @dataclass
 class State:
-    """Everything that the ranks hold. Gradients and buffers may differ between ranks, the rest cannot.
+    """All values that the ranks hold. Gradients and buffers may differ between ranks, the rest cannot.
 
-    ``has``: which parameters have a gradient, for None is not zero; ``infinite``: where it overflowed; both of shape
-    (ranks, parameters). ``spoiled``: whether gradients were clipped after an overflow, so that none is known.
-    ``groups`` and ``forms`` are by parameter, ``settings`` by group. ``fresh``: where ``gradients`` hold averages, what
-    each rank has added to those, as far as it is exact; else None. ``eager``: inside ``no_sync``, what they would be if
-    each micro-batch had been averaged as it came; else None. ``kept``: by parameter, the format in which gradients may
-    be kept once they are reduced, its own or a wider one; ``wide``: that of each element; ``wire``: that in which it
-    may travel. ``over_all_ranks``: whether means divide by the number of all ranks, also of those that are ``gone``.
-    ``saved``: what a checkpoint holds, by name.
+    has               which parameters have a gradient (None is not zero), of shape (ranks, parameters)
+    infinite          which gradients have overflowed, of the same shape
+    spoiled           gradients were clipped after an overflow, so none is known
+    groups, forms     by parameter; ``settings`` are by group
+    fresh             if ``gradients`` hold averages: the gradients that each rank has added to these, as far as they
+                      are exact; else None
+    eager             inside ``no_sync``: the gradients if each micro-batch had been averaged as it came; else None
+    kept              by parameter: the format in which reduced gradients may be kept, their own or a wider one
+    wide              the same by element
+    wire              the format in which each element may travel
+    over_all_ranks    means divide by the number of all ranks, also of those that are ``gone``
+    saved             the content of the last checkpoint, by name
     """
 
     setup: Setup

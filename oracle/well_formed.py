@@ -1,6 +1,6 @@
 """The rules between events that every program of a real training loop obeys.
 
-What one event alone asks for is said by its own `check`.
+The rules of one event alone are in its own `check`.
 """
 
 from lockstep.oracle.event import Event
@@ -10,8 +10,9 @@ from lockstep.oracle.standing import Standing, at_the_start
 
 
 def standings(setup: Setup, program: tuple[Event, ...]) -> tuple[Standing, ...]:
-    """The standing before each event, and after the last. ValueError, in one line that shows the value, for a program
-    that means nothing.
+    """The standing before each event, and after the last.
+
+    ValueError, in one line that shows the value, for a program without a meaning.
     """
     now = at_the_start(setup)
     found = [now]

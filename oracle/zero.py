@@ -1,8 +1,9 @@
-"""One training step of ZeRO stages 0 to 3 and HSDP as a state machine: who holds which bytes when, and who sends what.
+"""One training step of ZeRO stages 0 to 3 and HSDP as a state machine: the bytes that each rank holds, and its
+messages.
 
 Source: Rajbhandari, Rasley, Ruwase, He, "ZeRO: Memory Optimizations Toward Training Trillion Parameter Models", 2020:
 stage 1 is P_os, stage 2 P_os+g, stage 3 P_os+g+p; stage 0 is plain data parallelism. HSDP: Zhao et al., "PyTorch FSDP",
-2023, section 3.2.2. What is held during an event is counted; temporaries inside one operation are not.
+2023, section 3.2.2. Memory counts what is held during an event, without temporaries inside one operation.
 """
 
 from collections.abc import Iterator
@@ -17,13 +18,14 @@ from lockstep.oracle.shards import Layout
 class Plan:
     """The plan of a training step: the layers, ranks, stage and precision.
 
-    layers: one layout per layer, each over the shard group of S ranks; the world has replicas x S ranks, and rank
-    q S + s holds shard s of replica q (HSDP for replicas > 1).
-    synchronize_each: every micro-batch reduces its gradients, else only the last one (``no_sync``).
-    keep_last: stage 3 keeps that many last layers gathered from forward to backward: 0 gathers each layer twice (2 L
-    gathers), 1 spares one (2 L - 1), L gathers once per micro-batch. prefetch: layers gathered ahead of their use.
-    all_reduce_gradients: stage 1 reduces the whole gradient on every rank, as DDP beside a sharded optimizer does.
-    activations: bytes that each layer's forward leaves for its backward, per micro-batch; () counts none.
+    layers                  one layout per layer, each over the shard group of S ranks. The world has replicas x S
+                            ranks; rank q S + s holds shard s of replica q (HSDP for replicas > 1)
+    synchronize_each        every micro-batch reduces its gradients; else only the last one does (``no_sync``)
+    keep_last               the number of last layers that stage 3 keeps gathered from forward to backward. 0 gathers
+                            each layer twice (2 L gathers), 1 spares one (2 L - 1), L gathers once per micro-batch
+    prefetch                the number of layers gathered ahead of their use
+    all_reduce_gradients    stage 1 reduces the whole gradient on every rank, as DDP beside a sharded optimizer does
+    activations             bytes that each layer's forward leaves for its backward, per micro-batch; (): not counted
     """
 
     layers: tuple[Layout, ...]

@@ -1,4 +1,4 @@
-"""The events of a program. Each module has one: what it means, where it may come, and what it does to the ranks."""
+"""The events of a program. Each module has one: its meaning, the places where it may come, its effect on ranks."""
 
 from lockstep.oracle.event import Event
 from lockstep.oracle.events.act_alone import ActAlone

@@ -21,8 +21,8 @@ from lockstep.oracle.state import State
 
 # What the caller does between the forwards and the backwards of a micro-batch; "": nothing.
 MEANWHILE = ("", "evaluates", "drops gradients", "zeroes gradients")
-# What it makes its last loss of: what the forward gives; half of it so, and the other half of parameters that it reads
-# itself, after the forward or before it; the gradients by the inputs of what the forward gives; or half of each.
+# The origin of the last loss: the outputs of forward; half the outputs, half parameters that the caller reads itself,
+# after forward or before it; the gradients of the outputs by the inputs; or half the outputs, half those gradients.
 LOSSES = (
     "outputs",
     "outputs, then parameters",
@@ -30,8 +30,8 @@ LOSSES = (
     "gradients",
     "outputs and gradients",
 )
-# What every coefficient is where a micro-batch overflows; "last" or "first": one element alone is infinite, the last of
-# the last or first parameter that backward reaches.
+# The value of every coefficient of a micro-batch that overflows. With "last" or "first" one element alone is infinite:
+# the last element of the last or first parameter that backward reaches.
 OVERFLOWS = ("inf", "last", "first", "nan", "-inf")
 
 
@@ -39,28 +39,30 @@ OVERFLOWS = ("inf", "last", "first", "nan", "-inf")
 class Backward(Event):
     """One micro-batch, forward and backward, both inside ``no_sync`` unless it synchronizes.
 
-    Rank r of N holds the samples r*S/N .. (r+1)*S/N - 1 of the S samples; its loss is the mean of theirs, times the
-    loss scale if there is one. ``orders[s]``: the parameters that sample s uses, in the order in which backward gets
-    there; one that does not occur takes no part. A rank may use none where another uses some: its loss is then of a
-    tensor of the caller's own. Gradients add to those already there. Dividing by the number of micro-batches is the
-    caller's business, so no event does it. Forward adds m*N + r + 1 to each buffer element.
+    Rank r of N holds the samples r*S/N .. (r+1)*S/N - 1 of the S samples. Its loss is the mean of theirs, times the
+    loss scale if there is one. Gradients add to those already there. No event divides by the number of micro-batches:
+    the caller does that. Forward adds m*N + r + 1 to each buffer element.
 
-    ``nested``: inside ``no_sync``, a second ``no_sync`` is entered and left before forward runs; that does not end the
-    outer one. ``together``: the ``no_sync`` of the micro-batch right before, if that was inside one, or the outer one,
-    if an error has just ended an inner one, has not ended yet. ``overflow``: the ranks on which every gradient of this
-    micro-batch is infinite, or what ``overflows`` says (of `OVERFLOWS`): then it is open what gradients become.
-    ``gone``: those that have run out of micro-batches. ``forwards``: how many come before backward. Every coefficient
-    goes to one of them and is zero in the others, so that the sum of their losses has the gradients that one alone
-    would give; what is added to buffers goes to the last. ``backwards``: one, of that sum; or as many as there are
-    forwards, one through each; or, where there is one forward, any number through it, the graph being retained, and
-    each of them adds its gradients.
-
-    ``direct``: the forwards call the model itself, and not what wraps it. ``meanwhile``: what comes between forwards
-    and backwards (of `MEANWHILE`); where it drops or zeroes gradients, all is as if that had come right before.
-    ``loss``: what the caller makes the last loss of (of `LOSSES`), whose gradients are the same. ``metric``: right
-    after it the caller adds a number of its own up over the ranks: 1 on rank 0, 2 on rank 1, and so on. ``ends``:
-    inside ``no_sync``, the caller ends the synchronization after it, as after any other. There is none, so nothing
-    changes.
+        orders       by sample: the parameters that it uses, in the order in which backward reaches them. A parameter
+                     that does not occur takes no part. A rank may use none where another uses some; its loss is then of
+                     a tensor of the caller's own
+        nested       inside ``no_sync``, a second ``no_sync`` is entered and left before forward. The outer one goes on
+        together     the ``no_sync`` of the micro-batch right before goes on. If an error has just ended an inner
+                     ``no_sync``, the outer one goes on
+        overflow     the ranks on which the gradients of this micro-batch are infinite, all or as ``overflows`` says (of
+                     `OVERFLOWS`). The gradients that follow from it are then open
+        gone         the ranks that have run out of micro-batches
+        forwards     the number of forwards before backward. Each coefficient is in one of them and zero in the others,
+                     so the sum of the losses has the gradients of a single forward. The last one adds to buffers
+        backwards    1: of the sum of the losses. As many as forwards: one through each. With one forward, any number:
+                     each goes through the retained graph and adds its gradients
+        direct       the forwards call the model itself, not the wrapper
+        meanwhile    the caller's act between forwards and backwards (of `MEANWHILE`). If it drops or zeroes gradients,
+                     the effect is the same as right before the forwards
+        loss         the origin of the last loss (of `LOSSES`); gradients do not depend on it
+        metric       right after it the caller sums a number over the ranks: 1 of rank 0, 2 of rank 1, and so on
+        ends         inside ``no_sync`` the caller ends the synchronization, as after any other backward. There is none,
+                     so nothing changes
     """
 
     makes_gradients: ClassVar[bool] = True
@@ -117,21 +119,21 @@ class Backward(Event):
 
     @property
     def ends_gradients(self) -> bool:
-        """If it drops or zeroes them."""
+        """True if it drops or zeroes them."""
         return self.zeroes is not None
 
     @property
     def evaluates(self) -> bool:
-        """If the caller evaluates before it goes backward."""
+        """True if the caller evaluates between forward and backward."""
         return self.meanwhile == "evaluates"
 
     @property
     def holds_no_sync(self) -> bool:
-        """If it was inside one."""
+        """True if it is inside ``no_sync``."""
         return not self.synchronize
 
     def uses_gradients(self, state: State) -> bool:
-        """It adds to those there, unless it has dropped or zeroed them."""
+        """True unless it has dropped or zeroed them: it adds to those that are there."""
         return self.zeroes is None
 
     def samples_of(self, rank: int, world_size: int) -> tuple[tuple[int, ...], ...]:
@@ -148,7 +150,7 @@ class Backward(Event):
         return replace(self, orders=tuple(tuple(change(order)) for order in self.orders))
 
     def check(self, setup: Setup, before: Standing) -> None:
-        """Its samples are shared evenly, ranks that are there use what is trained, and those gone stay away."""
+        """Samples are shared evenly; ranks that are there use trained parameters; ranks that are gone use none."""
         if before.gone is not None and (self.direct or self.meanwhile or self.metric):
             raise ValueError(f"{self!r} is in a join, where ranks that have run out follow nothing but the wrapper")
         if self.meanwhile == "evaluates" and setup.buffers and setup.broadcast_buffers:
@@ -233,8 +235,8 @@ class Backward(Event):
     def _accumulate(self, state: State) -> None:
         """Add the gradients of one backward through all forwards.
 
-        Some average each micro-batch inside ``no_sync`` as it comes, and many each of several backwards that
-        synchronize.
+        Some implementations average each micro-batch inside ``no_sync`` as it comes. Many average after each of several
+        backwards that synchronize.
         """
         local, coefficients = self._local_gradients(state)
         for tensor in state.setup.tensors:
@@ -257,8 +259,8 @@ class Backward(Event):
     def _local_gradients(self, state: State) -> tuple[Lattice, Lattice]:
         """d loss / d p on every rank: c for the linear probe, c * p for the quadratic one, c the mean of its samples.
 
-        By name: of parameters that are tied each has its own. Zero for one that takes no part. And c itself, times the
-        loss scale like the loss, and what the caller's hooks multiply by. Shape (ranks, elements).
+        Rows are by name: each name of a tied parameter has its own gradient. A parameter that takes no part has zero. c
+        itself is multiplied by the loss scale and by the caller's hooks, as the loss is. Shape (ranks, elements).
         """
         setup, form = state.setup, state.form
         per_rank = len(self.orders) // setup.world_size

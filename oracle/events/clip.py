@@ -23,10 +23,11 @@ NORMS = (1.0, 2.0, 3.0, float("inf"))
 class Clip(Event):
     """g <- g * min(1, max_norm / (norm + 1e-6)), norm the p-norm of all gradients together; p is 1, 2, 3 or inf.
 
-    None is too large where ``max_norm`` is inf. Each parameter's norm is taken in its dtype, then the norm of the norms
-    in the widest, or all in a wider one; or each rank takes that of a part of its own first. Where Unscale has found a
-    gradient that is not finite, norm and gradients are left open (0 * inf is NaN): the Step is skipped as ever, and
-    before anything else reads gradients or adds to them they are dropped or set to zero.
+    If ``max_norm`` is inf, no gradient is changed. Each parameter's norm is taken in its dtype and the norm of the
+    norms in the widest one, or all norms in a wider one. Each rank may first take the norm of its own part.
+
+    If Unscale has found a gradient that is not finite, norm and gradients are left open (0 * inf is NaN). The Step is
+    skipped as usual. Gradients are dropped or set to zero before any other event reads them or adds to them.
     """
 
     shows: ClassVar[str] = "gradients"
@@ -48,9 +49,9 @@ class Clip(Event):
             raise ValueError("a parameter without elements has no largest one: clip it by another norm than inf")
 
     def apply(self, state: State, place: int, told: Expectation) -> None:
-        """Clips, and tells the norm; or neither is known any more, of gradients that have overflowed.
+        """Clip, and tell the norm. After an overflow neither is known.
 
-        Of those torch makes NaN of what is infinite and zero of the rest; others leave all alone.
+        torch makes NaN of infinite gradients and zero of the others; other implementations leave all gradients alone.
         """
         if not state.infinite.any():
             told.norms[place] = self._clip(state)

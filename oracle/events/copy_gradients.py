@@ -12,7 +12,7 @@ from lockstep.oracle.state import State
 class CopyGradients(Event):
     """The caller assigns, on every rank and to each ``.grad`` that is there, another tensor of the same values.
 
-    Also inside ``no_sync``, of what has accumulated there. All that follows is as if it had not.
+    It may come inside ``no_sync``, with accumulated gradients. It changes no later value.
     """
 
     while_local: ClassVar[bool] = True

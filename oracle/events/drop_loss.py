@@ -15,7 +15,7 @@ class DropLoss(Event):
     """A forward on every rank, with autograd and in the mode in which modules train, whose loss the caller drops.
 
     It is a micro-batch of NaN in which every trained parameter takes part. Without ``synchronize`` it is inside
-    ``no_sync``. Nothing changes, and buffers are left alone.
+    ``no_sync``. It changes nothing, buffers included.
     """
 
     while_local: ClassVar[bool] = True
@@ -23,7 +23,7 @@ class DropLoss(Event):
     synchronize: bool = True
 
     def check(self, setup: Setup, before: Standing) -> None:
-        """Something is trained, and it is clear when buffers are broadcast next."""
+        """Something is trained, and the next broadcast of buffers is certain."""
         if setup.buffers and setup.broadcast_buffers:
             raise ValueError(f"{self!r} leaves open when buffers that are broadcast are broadcast next: have none")
         if not before.trained:

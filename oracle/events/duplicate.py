@@ -12,7 +12,8 @@ from lockstep.oracle.state import State
 class Duplicate(Event):
     """The caller makes a deep copy of the model, and evaluates, in evaluation mode, each copy that it has made so far.
 
-    A copy keeps the weights that the model had when it was made. It is not wrapped. Nothing changes for the model.
+    A copy keeps the weights that the model had when the copy was made. It is not wrapped. Nothing changes for the
+    model.
     """
 
     while_local: ClassVar[bool] = True

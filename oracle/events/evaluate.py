@@ -12,11 +12,13 @@ from lockstep.oracle.state import State
 
 @dataclass(frozen=True, repr=False)
 class Evaluate(Event):
-    """A forward of all parameters on every rank, frozen ones too, that no backward follows: without autograd.
+    """A forward of all parameters on every rank, frozen ones too, without autograd and without a backward.
 
-    ``inference``: in torch's inference mode, whose tensors no autograd ever takes. It is in evaluation mode; without
-    ``switch`` modules stay in the mode in which they train. Without ``synchronize`` it is inside ``no_sync``. So are
-    losses only measured. Nothing changes, and buffers are left alone.
+        inference      it is in torch's inference mode, whose tensors autograd never takes
+        switch         modules are in evaluation mode; without it they stay in the mode in which they train
+        synchronize    without it, it is inside ``no_sync``
+
+    Training loops measure a loss in this way. It changes nothing, buffers included.
     """
 
     while_local: ClassVar[bool] = True
@@ -27,11 +29,11 @@ class Evaluate(Event):
 
     @property
     def evaluates(self) -> bool:
-        """There is."""
+        """True: it has one."""
         return True
 
     def check(self, setup: Setup, before: Standing) -> None:
-        """It is clear when buffers are broadcast next."""
+        """The next broadcast of buffers is certain."""
         if setup.buffers and setup.broadcast_buffers:
             raise ValueError(f"{self!r} leaves open when buffers that are broadcast are broadcast next: have none")
 

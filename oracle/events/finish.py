@@ -30,7 +30,7 @@ class Finish(Event):
         return before._replace(unfinished=False, averages=True)
 
     def apply(self, state: State, place: int, told: Expectation) -> None:
-        """Gives every rank the mean."""
+        """Give every rank the mean."""
         counted = joining.counted(state)
         if state.fresh is not None:  # which some average by itself, and add to the average that is there
             means.mean(state, state.fresh[counted])

@@ -1,4 +1,4 @@
-"""Freeze: parameters are trained no longer, or again."""
+"""Freeze: parameters are no longer trained, or trained again."""
 
 from collections.abc import Set
 from dataclasses import dataclass
@@ -14,7 +14,7 @@ from lockstep.oracle.state import State
 class Freeze(Event):
     """Parameters are trained no longer, or, with ``frozen`` false, again: ``requires_grad`` is set.
 
-    It comes at a moment when there are no gradients, or when all are synchronized and the next event, ZeroGrad, drops
+    It comes while there are no gradients; or while all gradients are synchronized and ZeroGrad, the next event, drops
     them, those of frozen parameters too. A frozen parameter takes no part.
     """
 

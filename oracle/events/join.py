@@ -13,10 +13,10 @@ from lockstep.oracle.state import State
 
 @dataclass(frozen=True, repr=False)
 class Join(Event):
-    """From here to EndJoin ranks may run out of micro-batches: a Backward says which are ``gone``.
+    """From here to EndJoin ranks may run out of micro-batches: a Backward names those that are ``gone``.
 
-    Until EndJoin those do nothing but take part in the others' collectives, with zeros for the gradients that they
-    have. ``divide_by``: means divide by the number of all ranks, or of those that remain (``DIVISORS``).
+    Until EndJoin these ranks only take part in the others' collectives, with zeros for their gradients. ``divide_by``:
+    means divide by the number of all ranks, or of those that remain (``DIVISORS``).
     """
 
     while_joined: ClassVar[bool] = True  # which is refused by itself
@@ -28,7 +28,7 @@ class Join(Event):
             raise ValueError(f"a mean divides by one of {', '.join(map(repr, DIVISORS))}, not by {self.divide_by!r}")
 
     def check(self, setup: Setup, before: Standing) -> None:
-        """It is not inside another, and there is no state that ranks that are gone would keep as it was."""
+        """It is not inside another, and the optimizer has no state, which ranks that are gone would keep as it was."""
         if before.gone is not None:
             raise ValueError(f"{self!r}: a Join is not inside another, and EndJoin ends one")
         keeps = setup.optimizer != "SGD" or setup.masters or before.momentum

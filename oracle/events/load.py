@@ -1,4 +1,4 @@
-"""Load: what Save has saved last."""
+"""Load: go back to the last Save."""
 
 from dataclasses import dataclass
 from typing import ClassVar
@@ -15,8 +15,8 @@ from lockstep.oracle.state import State, begin_optimizer, drop_gradients, go_bac
 class Load(Event):
     """Load the last saved state, from a Save since everything was built, into the present model and optimizer.
 
-    All becomes what it was then, but for what is frozen, and there are no gradients. Without ``optimizer`` it is the
-    weights alone: the rest begins afresh, as in SaveAndLoad.
+    All values become those of the Save, except frozen parameters, and there are no gradients. Without ``optimizer``
+    only the weights are loaded: the rest begins afresh, as in SaveAndLoad.
     """
 
     shows: ClassVar[str] = "parameters"

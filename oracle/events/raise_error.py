@@ -14,14 +14,18 @@ RAISES = ("no_sync", "forward", "module", "backward", "hook", "evaluation")
 
 @dataclass(frozen=True, repr=False)
 class Raise(Event):
-    """The caller's own error ends a micro-batch on one ``rank``, or, where it is None, on all; the caller catches it.
+    """An error of the caller's own ends a micro-batch on one ``rank``, or, if it is None, on all; the caller catches
+    it.
 
-    It is a micro-batch of NaN in which every trained parameter takes part. The error comes in a ``no_sync`` block
-    before forward, as Ctrl-C does; in forward, before it reads anything; in the module whose forward reads the
-    parameter in the middle; in backward, before that in the middle; in the first parameter's gradient hook. Or an
-    evaluation on all ranks ends so in a module. The caller puts the buffers back and goes on; once backward has begun
-    all gradients are dropped, on every rank. ``nested``: it ends a ``no_sync`` inside another, which every rank has
-    entered, in which the caller catches it, and which goes on.
+    The micro-batch is one of NaN in which every trained parameter takes part. The error comes at one of these places:
+
+        in a ``no_sync`` block before forward, as Ctrl-C does in forward, before it reads anything in the module whose
+        forward reads the parameter in the middle in backward, before the parameter in the middle in the gradient hook
+        of the first parameter in a module, during an evaluation on all ranks
+
+    The caller puts the buffers back and goes on. Once backward has begun, it drops all gradients on every rank.
+    ``nested``: the error ends a ``no_sync`` inside another ``no_sync``, which every rank has entered. The caller
+    catches it in the outer one, which goes on.
     """
 
     while_local: ClassVar[bool] = True
@@ -45,7 +49,7 @@ class Raise(Event):
 
     @classmethod
     def module(cls) -> str:
-        """Not its own name, which is a word of Python's."""
+        """The name of its modules. Its own name is a word of Python's."""
         return "raise_error"
 
     @property
@@ -55,12 +59,12 @@ class Raise(Event):
 
     @property
     def ends_gradients(self) -> bool:
-        """If backward had begun."""
+        """True if backward had begun."""
         return self.drops_gradients
 
     @property
     def holds_no_sync(self) -> bool:
-        """The outer one of two."""
+        """True if it ends the inner one of two."""
         return self.nested
 
     def on_one_rank(self) -> "Raise":

@@ -13,9 +13,9 @@ from lockstep.oracle.state import State, forget
 class Replace(Event):
     """The caller assigns new tensors in place of those of parameters, under all their names and in its optimizer.
 
-    It comes at a moment when there are no gradients. They have the same values and are trained if those were. Optimizer
-    state and step counts of theirs begin afresh, and so do masters, from the new tensors. ``renamed``: the module that
-    held them holds the new ones under names that it did not have, and no longer has the old names.
+    It comes while there are no gradients. The new tensors have the same values and are trained if the old ones were.
+    Their optimizer state and step counts begin afresh. Their masters begin afresh from the new tensors. ``renamed``:
+    the module holds the new tensors under names that it did not have before, and no longer has the old names.
     """
 
     parameters: tuple[int, ...]

@@ -1,4 +1,4 @@
-"""SaveAndLoad: all is built anew, and loads what was saved."""
+"""SaveAndLoad: everything is built anew and loads its saved state."""
 
 from dataclasses import dataclass
 from typing import ClassVar
@@ -13,10 +13,10 @@ from lockstep.oracle.state import State, begin_optimizer, drop_gradients
 
 @dataclass(frozen=True, repr=False)
 class SaveAndLoad(Event):
-    """Each rank saves the state of model, optimizer and loss scale; all are built anew, wrapped, and loaded.
+    """Each rank saves the state of model, optimizer and loss scale; everything is built anew, wrapped, and loaded.
 
-    They are built with other initial values. Nothing changes, but that there are no gradients. Without ``optimizer`` it
-    is the weights alone: the optimizer, its hyper-parameters, masters (from the weights loaded) and loss scale begin
+    It is built with other initial values. Only gradients change: there are none. Without ``optimizer`` only the weights
+    are saved and loaded. The optimizer, its hyper-parameters, masters (from the loaded weights) and loss scale begin
     afresh.
     """
 

@@ -19,16 +19,19 @@ from lockstep.oracle.state import ExpectedValue, State, told_value
 class Step(Event):
     """A step of the optimizer (`oracle.optimizers`), with the hyper-parameters of the parameter's group.
 
-    A parameter without a gradient stays as it is, and so do its state and step count. SGD by default: p <- p -
-    learning_rate * gradient. Gradients stay; with Nesterov's momentum torch's foreach form adds to them, so a program
-    that is compared drops them next. With a loss scale, Unscale comes first if it has not come since the last Step; and
-    the scale is then halved after a skipped step, doubled after ``growth_interval`` others in a row.
+    A parameter without a gradient keeps its value, its state and its step count. The optimizer is SGD by default: p <-
+    p - learning_rate * gradient. Gradients stay. With Nesterov's momentum torch's foreach form adds to them, so a
+    program that is compared drops them next.
 
-    ``groups``: those of which it is, by number, in this order; None: of all. Where any Step names the groups that it is
-    of, the caller has an optimizer for each group that has parameters: it steps those of these groups, or, where a Step
-    names none, all, and whatever else is said of the optimizer goes for each. With masters, a 16-bit parameter has an
-    fp32 copy, made from it at the start; the gradient is cast to fp32, the copy is stepped, and the parameter becomes
-    the copy rounded to nearest even.
+    With a loss scale, Unscale comes first if it has not come since the last Step. The scale is then halved after a
+    skipped step, and doubled after ``growth_interval`` others in a row.
+
+    ``groups``: the numbers of the groups that are stepped, in this order; None: all groups. If any Step names groups,
+    the caller has one optimizer for each group that has parameters. It steps those of the named groups, or all if a
+    Step names none. All other rules of the optimizer hold for each.
+
+    With masters, a 16-bit parameter has an fp32 copy, made from it at the start. The gradient is cast to fp32, the copy
+    is stepped, and the parameter becomes the copy, rounded to nearest even.
     """
 
     shows: ClassVar[str] = "parameters"
@@ -42,11 +45,11 @@ class Step(Event):
             raise ValueError(f"a step is of one group or more, each named once, not of {self.groups}")
 
     def uses_gradients(self, state: State) -> bool:
-        """Unless it is skipped."""
+        """True unless it is skipped."""
         return not state.skip
 
     def check(self, setup: Setup, before: Standing) -> None:
-        """It finds gradients where it looks for overflows, and groups that have parameters."""
+        """Gradients exist if it looks for overflows, and the named groups have parameters."""
         if setup.loss_scale is not None and not before.gradients:
             raise ValueError("with a loss scale, Step takes gradients, to see whether they overflowed")
         if self.groups is not None:
@@ -60,7 +63,7 @@ class Step(Event):
         return before._replace(unscaled=False)
 
     def apply(self, state: State, place: int, told: Expectation) -> None:
-        """Unscales if that is still to be done; steps, unless a gradient overflowed; and lets the scale follow."""
+        """Unscale if that is still to be done; step, unless a gradient overflowed; update the scale."""
         if state.scale is not None and not state.unscaled:
             loss_scaling.unscale(state)
         if not state.skip:

@@ -13,12 +13,12 @@ from lockstep.oracle.state import State
 class SwapWeights(Event):
     """The caller writes other weights over all parameters, evaluates the model, and writes the old ones back.
 
-    So are averages of the weights evaluated. It writes past autograd, on every rank. Nothing changes, and buffers are
-    left alone.
+    Averages of the weights are evaluated in this way. The caller writes past autograd, on every rank. It changes
+    nothing in the end, buffers included.
     """
 
     def check(self, setup: Setup, before: Standing) -> None:
-        """It is clear when buffers are broadcast next."""
+        """The next broadcast of buffers is certain."""
         if setup.buffers and setup.broadcast_buffers:
             raise ValueError(f"{self!r} leaves open when buffers that are broadcast are broadcast next: have none")
 

@@ -14,8 +14,8 @@ from lockstep.oracle.state import State
 class Write(Event):
     """The caller writes 0 - p in the place of p, for some parameters and on every rank, in place and past autograd.
 
-    So are weights clipped, averaged in or loaded by hand. There are no masters, which would have to hear of it.
-    Everything else goes on.
+    Training loops clip weights, average into them, or load them by hand in this way. There are no masters, which would
+    have to follow. Nothing else changes.
     """
 
     shows: ClassVar[str] = "parameters"

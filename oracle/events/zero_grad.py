@@ -12,10 +12,10 @@ from lockstep.oracle.state import State, drop_gradients
 
 @dataclass(frozen=True, repr=False)
 class ZeroGrad(Event):
-    """Gradients become None, or, unless ``set_to_none``, zero where there are some.
+    """Gradients become None, or, unless ``set_to_none``, zero if they exist.
 
-    Of what has accumulated inside ``no_sync`` until then nothing is in any mean; zeros of it, which some ranks may have
-    and others not, are synchronized before anything reads gradients.
+    Gradients accumulated inside ``no_sync`` until then are in no mean. Their zeros, which some ranks may have and
+    others not, are synchronized before anything reads gradients.
     """
 
     while_local: ClassVar[bool] = True
@@ -29,7 +29,7 @@ class ZeroGrad(Event):
         return True
 
     def check(self, setup: Setup, before: Standing) -> None:
-        """It is clear when buffers are broadcast next."""
+        """The next broadcast of buffers is certain."""
         if before.local and setup.buffers and setup.broadcast_buffers:
             raise ValueError(f"{self!r} leaves open whether a window begins, and buffers are broadcast: have none")
 
