@@ -138,8 +138,13 @@ def sweep(asked: Question, caps: Sequence[int] = CAPS) -> tuple[dict[int, Fracti
 
 
 def scaling(asked: Question, ranks: Sequence[int]) -> dict[int, Fraction]:
-    """Scaling efficiency by number of ranks, the micro-batch being the same."""
-    return {each: step(replace(asked, ranks=each, node=0)).efficiency for each in ranks}
+    """Scaling efficiency by number of ranks, at the same micro-batch. Numbers that are no whole nodes are left out."""
+    found = {}
+    for each in ranks:
+        node = asked.node if each > asked.node else 0
+        if not node or each % node == 0:
+            found[each] = step(replace(asked, ranks=each, node=node)).efficiency
+    return found
 
 
 def powers(most: int) -> tuple[int, ...]:

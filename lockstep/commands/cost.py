@@ -12,6 +12,7 @@ from lockstep.oracle import estimate
 from lockstep.oracle.estimate import Question
 from lockstep.oracle.language_models import MODELS
 from lockstep.oracle.recipes import STATE_TENSORS, recipe
+from lockstep.pictures.lanes import quantity
 
 TENSORS = 7  # per layer, of a model of which only its number of parameters is known
 CAPS = tuple(2**power for power in range(18, 33, 2))  # bytes, of the table
@@ -168,7 +169,7 @@ def _floats(values: dict[str, Fraction]) -> dict[str, float]:
 def _lines(asked: Question, answer: dict[str, Any]) -> Iterator[str]:
     """The answers in lines of at most 80 characters."""
     width = min(100, shutil.get_terminal_size().columns)
-    yield f"{asked.parameters / 1e9:.4g} B parameters in {answer['tensors']} tensors, {asked.ranks} ranks"
+    yield f"{quantity(asked.parameters)} parameters in {answer['tensors']} tensors, {asked.ranks} ranks"
     yield f"batch: {answer['batch']}"
     yield "\nMemory per rank, in GB, and what each rank sends in a step"
     kinds = list(answer["memory"][0])
@@ -236,3 +237,4 @@ def _timeline(line: dict[str, Any], width: int) -> Iterator[str]:
         for column in range(first, max(first + 1, at(line["forward"] + arrived))):
             lane[min(column, columns - 1)] = "ab"[number % 2]
     yield f"{'buckets':11}{''.join(lane)}".rstrip()
+    yield "F forward  B backward  O optimizer  . waits  a, b buckets under way, in turn"

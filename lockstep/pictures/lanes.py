@@ -93,3 +93,11 @@ def size(count: float) -> str:
             return f"{count:.0f} {unit}" if unit == "B" else f"{count:.3g} {unit}"
         count /= 1024
     return f"{count:.3g} TiB"
+
+
+def quantity(count: int) -> str:
+    """A count in words, to four digits: 950, 12.5 K, 124.4 M, 7.5 B."""
+    for power, unit in ((9, "B"), (6, "M"), (3, "K")):
+        if count >= 10**power:
+            return f"{count / 10**power:.4g} {unit}"
+    return str(count)

@@ -7,6 +7,7 @@ from typing import Any
 
 from matplotlib.figure import Figure
 
+from lockstep.pictures.lanes import quantity
 from lockstep.pictures.pages import filled
 
 GIGA, MIB = 10**9, 2**20
@@ -33,7 +34,8 @@ def figure(answer: Mapping[str, Any]) -> str:
 def page(answer: Mapping[str, Any]) -> str:
     """A page of its own with the figure and the tables."""
     inline = re.sub(r"^.*?(?=<svg)", "", figure(answer), count=1, flags=re.DOTALL)
-    return filled("cost.html.j2", answer=answer, figure=inline, stages=STAGES, giga=GIGA, mib=MIB)
+    size = quantity(answer["parameters"])
+    return filled("cost.html.j2", answer=answer, size=size, figure=inline, stages=STAGES, giga=GIGA, mib=MIB)
 
 
 def _memory(ax: Any, answer: Mapping[str, Any]) -> None:

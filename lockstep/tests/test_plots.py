@@ -13,11 +13,12 @@ pytest.importorskip("matplotlib", reason="plots need matplotlib, an extra")
 
 def test_cost_draws_a_figure_and_a_page_of_its_own(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     svg, html = tmp_path / "cost.svg", tmp_path / "cost.html"
-    command.main(["cost", "--model", "gpt2", "--svg", str(svg), "--html", str(html)])
+    command.main(["cost", "--model", "gpt2", "--node", "8", "--svg", str(svg), "--html", str(html)])
     assert "gpt2" not in capsys.readouterr().err
     assert ElementTree.parse(svg).getroot().tag.endswith("svg")
     page = html.read_text("utf-8")
-    assert "0.1244 B parameters on 64 ranks" in page
+    assert "124.4 M parameters on 64 ranks" in page
+    assert [f"<td>{how}</td>" in page for how in ("one ring", "hierarchical")] == [True, True]
     assert not [word for word in ("src=", "@import", "<link", "<script") if word in page]
     command.main(["cost", "--model", "gpt2", "--json"])
     assert json.loads(capsys.readouterr().out)["ranks"] == 64

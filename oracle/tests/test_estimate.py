@@ -82,6 +82,14 @@ def test_efficiency_falls_with_ranks_from_1():
     assert list(told.values()) == sorted(told.values(), reverse=True)
 
 
+def test_efficiency_falls_at_the_edge_of_a_node():
+    asked = Question((10**6,) * 50, 12, node=6)
+    told = estimate.scaling(asked, estimate.powers(12))
+    assert [*told] == [1, 2, 4, 12]  # 8 ranks are no whole nodes
+    assert told[4] == estimate.scaling(replace(asked, node=0), [4])[4]
+    assert told[12] == estimate.step(asked).efficiency < estimate.step(replace(asked, node=0)).efficiency
+
+
 def test_nodes_joined_by_slow_links_do_better_in_two_levels():
     asked = Question((10**9,), 64, node=8)
     told = estimate.all_reduces(asked)

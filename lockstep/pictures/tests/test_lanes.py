@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from lockstep.pictures import in_svg, in_text, perfetto
-from lockstep.pictures.lanes import Lane, Lanes, size
+from lockstep.pictures.lanes import Lane, Lanes, quantity, size
 from lockstep.pictures.tests.examples import FAST, LANES
 
 SVG = "{http://www.w3.org/2000/svg}"
@@ -90,3 +90,8 @@ def test_a_transfer_that_is_alike_on_all_ranks_names_its_parameters_once() -> No
 def test_bytes_in_words() -> None:
     told = [size(count) for count in (0, 512, 16640, 25 * 2**20, 130 * 2**30, 2**40)]
     assert told == ["0 B", "512 B", "16.2 KiB", "25 MiB", "130 GiB", "1 TiB"]
+
+
+def test_counts_are_told_in_their_unit() -> None:
+    told = [quantity(count) for count in (0, 950, 12_500, 124_439_808, 7_500_000_000)]
+    assert told == ["0", "950", "12.5 K", "124.4 M", "7.5 B"]
