@@ -9,8 +9,9 @@ _ASK, _ADDR_NO_RANDOMIZE = 0xFFFFFFFF, 0x0040000
 
 @contextlib.contextmanager
 def same_addresses() -> Iterator[None]:
-    """Give each process that this thread starts inside, and its forks, the same memory addresses in every run: the
-    same scenario is to have the same verdict. Changes nothing where the system cannot do that, or forbids it.
+    """Give each process that this thread starts inside, and its forks, the same memory addresses in every run.
+
+    With them, the same scenario has the same verdict. Where the system cannot do that, or forbids it, nothing changes.
     """
     personality = getattr(ctypes.CDLL(None), "personality", lambda _: -1)  # personality(2), of Linux
     before = personality(_ASK)

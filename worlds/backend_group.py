@@ -24,14 +24,18 @@ KEPT = 2  # groups of the same members in one example whose connections are kept
 
 
 class Groups:
-    """All of one rank. ``backend``: the name by which `init_process_group` makes them. Beside NCCL's there are gloo's,
-    where `new_group` is asked for them, as programs do that have something on the CPU to tell.
+    """All groups of one rank. ``backend``: the name by which `init_process_group` makes them.
 
-    Of the example that runs: ``timeline``, its collectives; ``contents``, whether what went into them is recorded;
-    ``passages``, when they were launched and done, None: nobody asks; ``made``, label and size of its groups, the
-    default one first; ``failed``, the operations that the backend has
-    refused or given up; ``unawaited``, how many messages nobody has waited for that are to be received; and
-    ``lacking``, in words, what the rank has asked for that this backend has not, which says nothing against the rank.
+    Beside NCCL's groups there are gloo's, if a program asks `new_group` for them: programs exchange objects on the CPU
+    so. The other attributes are about the running example:
+
+        timeline     its collectives
+        contents     the inputs of collectives are recorded
+        passages     when they were launched and done; None: nobody asks
+        made         label and size of its groups, the default one first
+        failed       the operations that the backend has refused or given up
+        unawaited    the number of messages to be received that nobody has waited for
+        lacking      in words: the call that this backend does not have, which is not held against the rank
     """
 
     def __init__(self, backend: str, rank: int, store: Any, limit: float, keeps: bool = False) -> None:
@@ -51,7 +55,7 @@ class Groups:
             launch_batches_as_one()
 
     def begin(self, contents: bool, timeline: bool = False) -> None:
-        """An example of which nothing has been seen. ``timeline``: when its collectives begin and end is to be told."""
+        """Begin an example. ``timeline``: record when its collectives begin and end."""
         self.timeline: list[Collective] = []
         self.made: list[tuple[str, int]] = []
         self._made_of = Counter[tuple[str, tuple[int, ...]]]()
@@ -67,7 +71,7 @@ class Groups:
         return NotImplementedError(self.lacking[-1])
 
     def meet(self, size: int) -> None:
-        """Connects with the others of a world of this size, once for all examples."""
+        """Connect with the others of a world of this size, once for all examples."""
         store = dist.PrefixStore(f"world of {size}", self._store)
         self._kept[size] = self._connect(self.real, store, self._rank, size)
 
@@ -132,7 +136,7 @@ class Groups:
 
 
 class RecordedGroup(DescribedGroup):
-    """Notes what it is asked for and lets the backend, ``name``, do it: ``real`` is that one's group."""
+    """A group that records each call and hands it to ``real``, the group of the backend called ``name``."""
 
     def __init__(
         self,
@@ -194,9 +198,9 @@ class RecordedGroup(DescribedGroup):
 
 
 class Receive(dist.Work):
-    """gloo's handle of a message that is to be received, which sees whether somebody waits for it.
+    """gloo's handle of a message to be received, which records if somebody waits for it.
 
-    gloo forgets a message with its handle. Where it is dropped at both ends, the next on that connection may hang.
+    gloo forgets a message with its handle. If both ends drop it, the next message on that connection may hang.
     """
 
     def __init__(self, groups: Groups, real: dist.Work) -> None:
@@ -205,7 +209,7 @@ class Receive(dist.Work):
         groups.unawaited += 1
 
     def wait(self, timeout: datetime.timedelta | None = None) -> bool:
-        """Blocks until it is there."""
+        """Block until the message is there."""
         done = self._real.wait() if timeout is None else self._real.wait(timeout)
         self._groups.unawaited -= not self._awaited
         self._awaited = True
@@ -223,7 +227,10 @@ class Receive(dist.Work):
 
 @cache
 def launch_batches_as_one() -> None:
-    """For NCCL, whose sends wait for one another else: torch up to 2.13 does so for groups of its own class alone."""
+    """Launch batched sends and receives in one NCCL call; otherwise they wait for one another.
+
+    torch up to 2.13 does so for groups of its own class alone.
+    """
     usual = c10d.batch_isend_irecv
 
     def batch_isend_irecv(p2p_op_list: list[dist.P2POp]) -> list[dist.Work]:

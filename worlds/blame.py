@@ -1,7 +1,7 @@
-"""The ranks to blame if an example on real processes fails: most of the ranks that fail were only let down by others.
+"""The ranks to blame if an example on real processes fails: most ranks that fail were only let down by others.
 
-Each rank notes which collectives it launched last, where the supervisor can read it whatever becomes of the rank: of
-those that are asynchronous, as all of NCCL's are, it may have launched some since the one in which it is stuck.
+Each rank notes the collectives that it launched last. The supervisor can read these notes whatever happens to the rank.
+After an asynchronous collective, as all of NCCL's are, a rank may have launched others before it got stuck.
 """
 
 from collections.abc import Mapping
@@ -32,8 +32,8 @@ def blame(
 ) -> dict[int, RankReport]:
     """A report for every rank of an example that failed.
 
-    ``silent``: how far those came that told no collectives; ``stacks``: of those that gave no answer within ``waited``
-    seconds. A rank that waits in a collective to which others have not come was let down by them.
+    ``silent``: the progress of the ranks that reported no collectives. ``stacks``: of those that gave no answer within
+    ``waited`` seconds. A rank that waits in a collective to which others have not come was let down by them.
     """
     reports = dict(reports)
     failed = any(report.error for report in reports.values())

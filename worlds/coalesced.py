@@ -8,7 +8,7 @@ from torch.futures import Future, collect_all
 
 
 class Together(dist.Work):
-    """Is completed when all of ``works`` are; waiting waits for each, in order."""
+    """A handle that is completed when all of ``works`` are. Waiting waits for each, in order."""
 
     def __init__(self, works: Sequence[dist.Work]) -> None:
         super().__init__()

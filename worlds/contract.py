@@ -26,13 +26,16 @@ _TO_ROOT = ("reduce", "gather", "send")
 class Collective:
     """One collective, or a send or receive, as one rank asked for it.
 
-    ``reduction``: of a sparse tensor with its shape, of which ``count`` is that of all elements. ``count``: the number
-    of elements that this rank puts in; for a scatter and a receive, that it takes out. ``root``: a global rank, the
-    peer of a send or receive; -1 where there is none. ``gives`` and ``takes``: elements for and from each member, where
-    those are not all the same. ``tag``: of a send or receive. ``sent`` and ``got``: what this rank put in, and what
-    came out for it, where contents were asked for; the latter on the simulated world alone, of what the rank has waited
-    for. On all but these two members of a group must agree; of what all gather, and of all-to-all, the counts are each
-    rank's own.
+        reduction       for a sparse tensor with its shape; ``count`` is then that of all elements
+        count           elements that this rank puts in; for a scatter and a receive, elements that it takes out
+        root            a global rank: the root, or the peer of a send or receive; -1: there is none
+        gives, takes    elements for and from each member, if these differ
+        tag             of a send or receive
+        sent, got       this rank's input and output, if contents were asked for. Only the simulated world has outputs,
+                        of collectives that the rank has waited for
+
+    Members of a group must agree on all of these except ``sent`` and ``got``. In collectives that gather, and in
+    all-to-all, each rank has counts of its own.
     """
 
     operation: str
@@ -54,7 +57,9 @@ class Collective:
         return replace(self, count=0) if self.operation == "all_gather" and self.takes else self
 
     def numbered(self, place: int) -> str:
-        """The collective, and which of its group's it is, from 1; of a message, which of its rank's in the group."""
+        """The collective and its number in its group, from 1. A message is numbered among its rank's messages in the
+        group.
+        """
         which = "its message {} in" if self.operation in MESSAGES else "collective {} of"
         return f"{self}, {which.format(place)} the {self.group} group"
 
@@ -79,7 +84,7 @@ def group_label(members: Sequence[int], name: str) -> str:
 
 
 def members_of(group: str, world_size: int) -> tuple[int, ...]:
-    """The global ranks of a group, which its label tells."""
+    """The global ranks of a group, read from its label."""
     if group == DEFAULT:
         return tuple(range(world_size))
     ranks, _, _ = group.removeprefix("ranks ").partition(", ")
@@ -90,11 +95,12 @@ def members_of(group: str, world_size: int) -> tuple[int, ...]:
 class RankError:
     """The reason why a rank has no result: the kind of failure, one line for people, and further notes.
 
-    ``kind``: "raised", "mismatch", "deadlock", "timeout" or "died" are the implementation's own doing on that rank;
-    "abandoned": it was still waiting for others when the example was ended because of them; "not runnable": this world
-    cannot run what the implementation does, which says nothing against it.
-    ``details``: a traceback, stacks, or the end of what was printed; ``notes``: those that an exception carried.
-    ``deliberate``: a ``raise`` statement raised it, and no operation that went wrong.
+    kind          "raised", "mismatch", "deadlock", "timeout", "died": caused by the implementation on that rank.
+                  "abandoned": the rank was still waiting for others when the example was ended because of them. "not
+                  runnable": this world cannot run the implementation, which is not held against it
+    details       a traceback, stacks, or the end of the output
+    notes         those of an exception
+    deliberate    a ``raise`` statement raised it; no operation went wrong
     """
 
     kind: str
@@ -139,13 +145,16 @@ class Hazard:
 
 @dataclass(frozen=True)
 class Passage:
-    """A collective's way through one rank. On the simulated world times count what took place in the run, on any rank,
-    from 1; on real processes they are nanoseconds of the host's clock.
+    """The times at which a collective passed through one rank.
 
-    ``completed``: when the last member had launched it, of real processes when this rank's part was done; ``waited``:
-    when this rank first knew that it was done, which real processes do not tell. None: never. ``polled``: it knew it
-    from a look, before any wait. ``bytes`` is what this rank puts in; ``sent`` and ``messages`` what it would send on a
-    ring.
+    The simulated world counts the events of the run, on any rank, from 1. Real processes give nanoseconds of the host's
+    clock.
+
+        completed         the last member had launched it; on real processes: this rank's part was done
+        waited            this rank first knew that it was done; unknown on real processes. None: never
+        polled            the rank knew it from a poll, before any wait
+        bytes             this rank's input
+        sent, messages    the bytes and messages that this rank would send on a ring
     """
 
     collective: Collective
@@ -163,9 +172,9 @@ class Passage:
 class RankReport:
     """The report of one rank: the result of its function, or an error; and the collectives that it issued, in order.
 
-    ``left``: threads and processes that the function left behind, in words. ``timeline`` has the same collectives, but
-    for messages, where the job asked for it. ``hazards``: what was seen where it had an `Asynchrony`, on the simulated
-    world only.
+    left        threads and processes that the function left behind, in words
+    timeline    the same collectives without messages, if the job asked for it
+    hazards     those seen under an `Asynchrony`; on the simulated world only
     """
 
     result: Mapping[str, Any] | None
@@ -185,13 +194,15 @@ def errors_of(outcome: Outcome) -> dict[int, RankError]:
 
 
 def to_blame(outcome: Outcome) -> dict[int, RankError]:
-    """The same without ranks that waited in vain for one that failed, which are not the story, if others did."""
+    """The errors by rank, without ranks that only waited for one that failed, if others failed."""
     errors = errors_of(outcome)
     return {rank: error for rank, error in errors.items() if error.kind != "abandoned"} or errors
 
 
 def also_lost(outcome: Outcome, how: str) -> Outcome:
-    """The outcome, with a process that has ended between two examples told as left behind. ``how``: empty: none has."""
+    """The outcome, with a process that has ended between two examples reported as left behind. ``how``: its end; empty:
+    none has.
+    """
     if not how:
         return outcome
     first, *others = outcome
@@ -212,11 +223,11 @@ MOMENTS_TO_WRITE = ("completion", "drawn", "wait")
 class Asynchrony:
     """The moments at which simulated collectives, and messages, read their inputs and write their outputs.
 
-    Until its output is written, what is not input too holds poison (NaN, or a conspicuous integer). Every use of a
-    tensor in flight becomes a `Hazard` of the report.
+    Until an output is written, it holds poison (NaN, or a conspicuous integer), unless it is the input too. Every use
+    of a tensor in flight becomes a `Hazard` of the report.
 
-        reads    "launch", or "completion": when the last member has launched it, or a message's other end is there
-        writes   "completion", or "wait": when the rank waits for it, or polls with success
+        reads    "launch"; or "completion": the last member has launched it, or a message's other end is there
+        writes   "completion"; or "wait": the rank waits for it, or polls with success
         "drawn"  takes the next of ``draws``, over and over. To read, an odd number means completion. To write, 0 means
                  wait, and d the d-th moment from completion on: that, and whenever the rank launches, waits or polls.
     """
@@ -242,19 +253,23 @@ class Asynchrony:
 class Job:
     """One example: ``function`` ("module:name") is called on every rank as ``function(payload, rank, world_size)``.
 
-    The function takes JSON text and returns a mapping of plain data and NumPy arrays. ``contents`` asks for copies of
-    what went into every collective and came out of it. ``limit``: seconds that this example may take, where not the
-    world's own.
+    The function takes JSON text and returns a mapping of plain data and NumPy arrays.
 
-    ``timeline`` asks for the reports'.
+        contents       ask for copies of the inputs and outputs of every collective
+        limit          seconds that this example may take, if not the world's limit
+        timeline       ask for the timelines of the reports
 
-    The rest is for the simulated world. ``at_once``: collectives block and deliver when they are launched, so that
-    nothing can race (messages cannot: their other end may come later); ``asynchrony``: when they read and write
-    otherwise. ``order`` gives the order in which reductions combine the members'
-    values (None: from member 0 upwards); like all of a job it is pickled, so it is a function of a module or a
-    `functools.partial` of one. ``accumulator``: the dtype in which floating-point values are combined before they are
-    rounded to their own (empty: they are rounded at every hop). ``own_state``: global variables and class attributes of
-    what is under test are kept apart by rank (`worlds.sim.possessions`).
+    The rest is for the simulated world:
+
+        at_once        collectives block and deliver when they are launched, so that nothing can race. Messages cannot:
+                       their other end may come later
+        asynchrony     other moments at which collectives read and write
+        order          the order in which reductions combine the members' values; None: from member 0 upwards. A job is
+                       pickled, so it is a function of a module or a `functools.partial` of one
+        accumulator    the dtype in which floating-point values are combined before they are rounded to their own;
+                       empty: they are rounded at every hop
+        own_state      global variables and class attributes of the implementation are kept apart by rank
+                       (`worlds.sim.possessions`)
     """
 
     function: str
@@ -301,8 +316,12 @@ def resolve(name: str) -> RankFunction:
 
 
 class World(Protocol):
-    """Somewhere to run ranks. ``name`` is what ``--world`` calls it; ``device``, "cpu" or "cuda": where ranks put
-    tensors; ``limit``: seconds that one example may take; ``ranks``: how many it can have, None: as many as one likes.
+    """A place to run ranks.
+
+    name      its name in ``--world``
+    device    "cpu" or "cuda": where ranks put tensors
+    limit     seconds that one example may take
+    ranks     the most ranks that it can have; None: any number
     """
 
     name: str
@@ -311,7 +330,7 @@ class World(Protocol):
     ranks: int | None
 
     def run(self, job: Job) -> Outcome:
-        """Runs the job on ranks 0 .. world_size - 1. Never raises because of what the function does."""
+        """Run the job on ranks 0 .. world_size - 1. No act of the function makes it raise."""
 
     def close(self) -> None:
         """Ends every process that the world started."""

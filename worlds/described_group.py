@@ -1,9 +1,9 @@
-"""A process group that knows what it is asked for: c10d's many methods, told in one small vocabulary.
+"""A process group that describes each call: c10d's many methods in one small vocabulary.
 
-`DescribedGroup` is a `torch.distributed.ProcessGroup`, so whatever is written against `torch.distributed` reaches it
-unmodified, C++ included (DDP's reducer, functional collectives). Each method says which collective it is, which tensors
-go in and which come out, and leaves the rest to `launch`, sends and receives to `exchange`: the simulated world carries
-them out itself, gloo's hands the same call on. torch 2.11 to 2.14 name some methods differently; all names are here.
+`DescribedGroup` is a `torch.distributed.ProcessGroup`, so all code written against `torch.distributed` reaches it
+unmodified, C++ included (DDP's reducer, functional collectives). Each method names its collective, its inputs and its
+outputs, and leaves the rest to `launch`, or, for sends and receives, to `exchange`. The simulated world carries them
+out itself; gloo's group hands the same call on. torch 2.11 to 2.14 name some methods differently; all names are here.
 """
 
 import functools

@@ -1,6 +1,7 @@
 """The device of a rank's tensors, and the accelerators of this machine.
 
-A world says with `settle`, on each rank, where that rank's tensors are to be; whoever makes tensors there asks `place`.
+On each rank the world calls `settle` with the place of that rank's tensors. Code that makes tensors there calls
+`place`.
 """
 
 from collections.abc import Mapping
@@ -32,7 +33,7 @@ def settle(device: str, local_rank: int) -> None:
 def look() -> Mapping[str, Any]:
     """The machine as torch sees it: its "version", the names of its "gpus", and the "nccl" version, if any.
 
-    A process of its own looks, so that no driver is loaded into the one that asks.
+    It runs in a process of its own, so that no driver is loaded into the calling process.
     """
     from lockstep.worlds import process
 

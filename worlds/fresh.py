@@ -9,10 +9,11 @@ import torch
 
 
 def seed(rank: int) -> None:
-    """Random numbers start from the same seeds in every example: torch's on all ranks, as they do where nobody sets a
-    seed, those of Python and NumPy on each from its own, as nobody knows which they are.
+    """Start random numbers from the same seeds in every example.
 
-    `torch.manual_seed` would ask every accelerator too, which takes 0.1 ms.
+    torch's start from the same seed on all ranks, as they do if nobody sets a seed. Those of Python and NumPy start
+    from a different seed on each rank, because nobody knows theirs. `torch.manual_seed` would seed every accelerator
+    too, which takes 0.1 ms.
     """
     torch.default_generator.manual_seed(0)
     random.seed(rank)
@@ -20,13 +21,15 @@ def seed(rank: int) -> None:
 
 
 class Environment:
-    """The environment in which every example of a process begins. What modules set stays: each is imported once."""
+    """The environment in which every example of a process begins. Variables that modules set stay: each is imported
+    once.
+    """
 
     def __init__(self) -> None:
         self._variables, self._modules = dict(os.environ), len(sys.modules)
 
     def renew(self, **own: str) -> None:
-        """Makes it what it was, with these variables of the example's own."""
+        """Restore the environment, with these variables of the example's own."""
         if len(sys.modules) != self._modules:
             self._variables, self._modules = dict(os.environ), len(sys.modules)
         variables = {**self._variables, **own}

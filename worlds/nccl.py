@@ -1,9 +1,9 @@
 """The NCCL world: one warm process per rank, each with a GPU of its own. See `worlds.pool`.
 
 NCCL refuses two ranks of one host on one GPU. With ``ranks_per_gpu`` above 1 each process is given a host identity of
-its own (NCCL_HOSTID), so that its ranks talk over sockets as hosts do. That is slow, and says nothing of NVLink. A
-communicator takes long to set up, so that each is kept: one for each number of ranks, and for each group's members.
-`docs/what-runs.md` tells what ran on a GPU; `python -m lockstep.worlds.tests.on_gpus` checks it where there is one.
+its own (NCCL_HOSTID), so that its ranks talk over sockets as hosts do. That is slow, and tells nothing about NVLink.
+Setting up a communicator takes long. So each is kept: one per number of ranks, and one per group's members.
+`docs/what-runs.md` lists programs that ran on a GPU; `python -m lockstep.worlds.tests.on_gpus` runs them again.
 """
 
 from lockstep.worlds.pool import PoolWorld

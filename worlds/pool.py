@@ -1,7 +1,7 @@
-"""A pool of warm processes, one per rank, seen from outside: what the gloo, NCCL and torchrun worlds share.
+"""A pool of warm processes, one per rank, seen from outside: the common part of the gloo, NCCL and torchrun worlds.
 
 Processes are started once and serve every world size up to their number. A rank that dies, hangs or leaves something
-behind may have spoiled the group for good: then the whole pool is replaced, and the next example runs on a sound one.
+behind may have spoiled the group for good. The whole pool is then replaced, and the next example runs on a sound one.
 """
 
 import itertools
@@ -103,7 +103,7 @@ class PoolWorld:
                 missing.remove(child)
 
     def new_store(self, folder: Path) -> str:
-        """The store in which the processes of a new pool meet: a file, so that no port is needed."""
+        """The store in which the processes of a new pool meet: a file, which needs no port."""
         return f"file:{folder / 'store'}"
 
     def prepare(self, size: int) -> None:

@@ -1,9 +1,9 @@
-"""Imported first by the fork servers, of all that they import for their children.
+"""The module that fork servers import first of all that they import for their children.
 
-What told glibc to fill memory, and to keep none back, is taken back, which glibc has read when they started, and so is
-what told Python from where to import: an example is to see the environment of its caller, and what it starts is to run
-as usual. No garbage is collected: what torch's import makes stays, and going through it again and again is a quarter of
-the time that it takes, the last time at the end.
+It undoes settings that only the start of a fork server needs. glibc has read by then to fill memory and to keep none
+back. Python has read by then from where to import. So an example sees the environment of its caller, and processes that
+it starts run as usual. Garbage collection is off: the objects of torch's import stay, and going through them again and
+again would be a quarter of the import's time.
 """
 
 import atexit

@@ -1,12 +1,13 @@
-"""A child process under supervision: a message in, a message out, a clock, a log of what it printed, and a sure end.
+"""A child process under supervision: a message in, a message out, a clock, a log of its output, and a sure end.
 
 Children are forked from one of multiprocessing's fork servers, which has imported torch once, so starting one takes
-milliseconds. There are two, in which Python hashes by different seeds, as it does in any two processes of a real job: a
-set of names that decides what is sent first has another order on every other rank. What hashes by its address, as a
-parameter does, has the same order in every run, where Linux permits that. Between server and child stands a guard, a
-process that does nothing but wait: it ends what the child has started when the child ends, and all of it when the fork
-server goes, as that does when the supervisor does, however it ends. While a child is waited for, its memory and its log
-are watched.
+milliseconds. There are two servers with different hash seeds, as two processes of a real job have: the order of a set
+of names then differs between ranks. Objects that hash by address, such as parameters, have the same order in every run,
+if Linux permits it.
+
+Between server and child stands a guard, a process that only waits. When the child ends, the guard ends all that the
+child has started. When the fork server ends, the guard ends the child too; the fork server ends with the supervisor,
+however that ends. While a child is waited for, its memory and its log are watched.
 """
 
 import atexit

@@ -12,7 +12,7 @@ from lockstep.worlds.progress import is_supervised
 
 
 class Leftovers:
-    """The things that a function leaves behind on its process. Made before the function runs; see `list`."""
+    """The threads and processes that a function leaves behind. Made before the function runs; see `list`."""
 
     def __init__(self) -> None:
         self._threads, self._nameless = len(threads := _threads()), _nameless(threads)
@@ -51,7 +51,7 @@ def end_if_forked(process: int, error: object) -> None:
 
 
 def descendants(pid: int) -> list[int]:
-    """The processes that a process has started, directly or not, and that are still there."""
+    """The processes that a process has started, directly or not, and that still exist."""
     found = [pid]
     for parent in found:
         with contextlib.suppress(FileNotFoundError, ProcessLookupError):
@@ -87,7 +87,7 @@ def queued(pid: int) -> float:
 
 
 def signal_all(pids: Iterable[int], number: signal.Signals) -> None:
-    """Sends a signal to those that are still there."""
+    """Send a signal to those that still exist."""
     for pid in pids:
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.kill(pid, number)

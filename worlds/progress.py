@@ -1,7 +1,8 @@
-"""The progress that a child reports to its supervisor, whatever happens to it, and the time that counts for no example.
+"""The progress that a child reports to its supervisor, whatever happens to it, and the time that is charged to no
+example.
 
-Both stand in a file beside the child's log, which is its memory: the child notes, and the supervisor reads while it
-waits.
+Both are in a file beside the child's log, which is mapped into its memory: the child writes, and the supervisor reads
+while it waits.
 """
 
 import contextlib

@@ -1,8 +1,8 @@
-"""State of a whole process or thread, which one example would leave to the next: settings of Python and
-torch, and functions of theirs that an implementation replaces.
+"""State of a whole process or thread that one example would leave to the next: settings of Python and torch, and
+functions of theirs that an implementation replaces.
 
-Looked at before and after each example. A few settings are put back; where any other has changed, only a new process
-begins as the first did.
+It is read before and after each example. A few settings can be put back. If any other has changed, only a new process
+begins as the first one did.
 """
 
 import contextlib
@@ -33,7 +33,7 @@ from lockstep.worlds.progress import is_supervised, off_the_clock
 
 @dataclass(frozen=True)
 class Setting:
-    """One of them. ``get`` gives a value that no later change reaches; ``put`` sets it back, where that can be done."""
+    """One setting. ``get`` gives a value that no later change reaches; ``put`` sets it back, if that is possible."""
 
     name: str
     get: Callable[[], Any]
@@ -189,7 +189,7 @@ def _are(values: tuple[object, ...], others: tuple[object, ...]) -> bool:
 
 
 class Functions:
-    """The functions that a module or class of torch's has; looked at like a `Setting`."""
+    """The functions of a module or class of torch; used like a `Setting`."""
 
     put = None
 
@@ -201,7 +201,7 @@ class Functions:
         self._look = operator.itemgetter(*self._names)
 
     def get(self) -> tuple[object, ...]:
-        """Them; and of a class how much it has in all, for what is added hides what it inherits."""
+        """The functions, and for a class their number: an added function hides an inherited one."""
         there = vars(self._of)
         if not self._is_whole:
             return self._look_up(there)
@@ -239,11 +239,13 @@ class Surroundings:
         self.settle()
 
     def settle(self) -> None:
-        """Take the present state for what the example has found."""
+        """Take the present state as the one that the example finds."""
         self._found = [setting.get() for setting in self._settings]
 
     def restore(self) -> list[str]:
-        """Puts back what the example has changed. Returns, in words, what cannot be put back, and tells it but once."""
+        """Put back the settings that the example has changed. Return, in words and only once, those that cannot be put
+        back.
+        """
         left = []
         for place, (setting, before) in enumerate(zip(self._settings, self._found, strict=True)):
             after = setting.get()

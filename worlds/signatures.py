@@ -1,7 +1,7 @@
 """The signatures of torch's `ProcessGroup`: C++ overloads most of its methods, and here each has only one form.
 
-That form, which `torch.distributed` and C++ use, takes lists of tensors and an object of options. The other, which
-people write, has one level of lists less, and in place of the options those it needs: ``op``, ``root``, ``timeout``.
+That form, which `torch.distributed` and C++ use, takes lists of tensors and an object of options. The form that people
+write has one level of lists less. In place of the options it takes those that it needs: ``op``, ``root``, ``timeout``.
 """
 
 import functools

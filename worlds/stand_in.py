@@ -1,4 +1,4 @@
-"""A stand-in for any backend that a program asks for: it gets the world's own, under the name of a real one."""
+"""A stand-in for any backend that a program asks for: the world's own, under the name of a real one."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -9,10 +9,9 @@ from torch.distributed import distributed_c10d as c10d
 def stand_in(backend: str, shown: str = "gloo", beside: Mapping[str, str] | None = None) -> None:
     """From now on, `init_process_group` and `new_group` of this process make groups of ``backend``, shown as another.
 
-    ``beside``: names that a program may ask for, and the backend which then stands in for that one, as the program sees
-    it. Shown as gloo, since that is what programs on CPU tensors run on elsewhere; some of torch.distributed
-    (monitored_barrier) is there for it only. Without this, ``new_group(backend="gloo")``, as for a checkpoint's own
-    group, would go past the world.
+    ``beside``: names that a program may ask for, each with the backend that stands in for it. Groups are shown as gloo,
+    because programs on CPU tensors run on it elsewhere, and some of torch.distributed (monitored_barrier) works only
+    there. Without this, ``new_group(backend="gloo")``, for example for checkpoints, would go past the world.
     """
     create = c10d._new_process_group_helper
 

@@ -1,8 +1,8 @@
 """Ranks on the processes of a `torchrun` job, on one host or many: rank 0 drives, every other rank is an agent.
 
 An agent starts and ends, on its host, the process in which a rank runs, and carries messages to and from it. So a rank
-that dies or hangs is contained as on one machine; an agent that goes ends the job, and rank 0 says which it was.
-torchrun's own store tells everybody where rank 0 listens, and is where the ranks meet.
+that dies or hangs is contained as on one machine. If an agent dies, the job ends, and rank 0 names it. torchrun's own
+store tells all agents the address of rank 0, and ranks meet in it.
 """
 
 import contextlib
@@ -34,7 +34,7 @@ _KEY = "lockstep/driver"
 
 
 class JobLost(KeyboardInterrupt):
-    """An agent has gone, and with it a rank. Ends the run as Ctrl-C does, so that nobody catches it and goes on."""
+    """An agent has gone, and with it a rank. It ends the run as Ctrl-C does, so that no handler catches it."""
 
 
 def is_agent() -> bool:
@@ -103,7 +103,7 @@ class Agent:
 
 
 class RemoteChild(process.Child):
-    """A supervised process on another rank's host: what `worlds.process.Child` does, by way of its agent."""
+    """A supervised process on another rank's host: a `worlds.process.Child` through its agent."""
 
     def __init__(self, agent: Agent, setup: Setup) -> None:
         self._agent, self.connection, self.memory = agent, agent.ranks_answers, process.MEMORY
@@ -235,7 +235,8 @@ def dismiss() -> None:
 
 
 def _told_by_rank_zero(store: Any) -> str:
-    """The address of rank 0. It tells it when it first needs its ranks: after hours, if it has other worlds too.
+    """The address of rank 0, which sets it when it first needs its ranks. With other worlds before, that may take
+    hours.
 
     Waits as long as the store answers. Raises RuntimeError, as torch does, when that has gone.
     """

@@ -1,5 +1,6 @@
-"""Collectives and messages that an example launched without their other side, although no rank failed. The next example
-on the same connections would meet them.
+"""Collectives and messages that an example launched without their other side, although no rank failed.
+
+The next example on the same connections would meet them.
 """
 
 from collections import Counter
@@ -14,9 +15,9 @@ UNMATCHED = "an unmatched"  # how it begins what it tells
 
 
 def also_unmatched(outcome: Outcome) -> Outcome:
-    """The outcome, with what had no other side told as left behind by the ranks that launched it.
+    """The outcome; each rank that launched an unmatched collective or message reports it as left behind.
 
-    As it is where a rank failed: what others then launch no more is no news.
+    If a rank has failed, the outcome stays as it is: the others then stop in the middle anyway.
     """
     if any(report.error for report in outcome):
         return outcome

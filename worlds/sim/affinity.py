@@ -1,7 +1,7 @@
-"""Keeps the threads of simulated ranks on one core of the machine.
+"""The threads of simulated ranks on one core of the machine.
 
-Only one of them runs at a time, and passing the baton to a thread on another core takes several times as long: 17 to 19
-microseconds against 5 to 7, of eight ranks on two virtual cores.
+Only one of them runs at a time. Passing the baton to a thread on another core takes several times as long: 17 to 19
+microseconds against 5 to 7, measured with eight ranks on two virtual cores.
 """
 
 import ctypes

@@ -1,8 +1,8 @@
 """Agreement of a group's members on a collective, and the validity of one rank's own part of it.
 
-Members agree on operation, reduction, dtype, count, root and group, as real backends need; the shapes may differ, for
-those send elements, not shapes. How many elements go where may depend on the rank in two collectives: each rank has its
-own count in an all_gather of uneven parts, and in an all_to_all what one gives another must be what the other takes.
+Members agree on operation, reduction, dtype, count, root and group, as real backends need. Shapes may differ, because
+real backends send elements, not shapes. Two collectives have counts that depend on the rank: an all_gather of uneven
+parts, and an all_to_all, in which each receiver must expect the count that its sender gives.
 """
 
 from collections.abc import Mapping

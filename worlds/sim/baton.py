@@ -1,6 +1,6 @@
-"""A baton that the ranks pass: exactly one runs, and gives it up only when it blocks or ends.
+"""A baton that the ranks pass: exactly one rank runs, and gives the baton up only when it blocks or ends.
 
-So a run is the same every time, and a deadlock needs no clock: it is there when nobody is left who could run.
+So a run is the same every time, and a deadlock needs no clock: it is there when no rank is left that could run.
 """
 
 from _thread import allocate_lock
@@ -14,7 +14,7 @@ PATIENCE = 1000
 
 
 class Deadlock(RuntimeError):
-    """No rank can run any more and some have not ended. The message says what each waits for."""
+    """No rank can run any more, and some have not ended. The message names the reason of each wait."""
 
 
 class Baton:
@@ -61,7 +61,7 @@ class Baton:
             raise Deadlock(self._deadlock)
 
     def poll(self, rank: int, reason: object) -> None:
-        """Lets all others who can run do so, and returns. Raises Deadlock if polling can never help any more."""
+        """Let all other ranks that can run do so, and return. Raises Deadlock if polling can never help any more."""
         if self._deadlock:
             raise Deadlock(self._deadlock)
         self._polls[rank] = reason

@@ -44,9 +44,9 @@ def inherit() -> None:
 class Household:
     """The belongings of all ranks of a run.
 
-    ``out``: those that the process has, or had last; None before any have been. ``differing``: the variables of the
-    environment that are not the same for all. ``possessions``: what an implementation's modules hold, where a job asks
-    for ranks with state of their own.
+    out            those that the process has, or had last; None before any have been
+    differing      the variables of the environment that are not the same for all ranks
+    possessions    the variables of an implementation's modules, if a job asks for ranks with state of their own
     """
 
     possessions: "Possessions | None" = None
@@ -58,7 +58,7 @@ class Household:
 
 
 class Belongings:
-    """A rank's random numbers and environment: put away when it gives the baton up, taken out when it has it again."""
+    """A rank's random numbers and environment: saved when it gives the baton up, set again when it gets it back."""
 
     def __init__(self, rank: int, world_size: int, household: Household) -> None:
         self._environment = _inherited | {

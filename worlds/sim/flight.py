@@ -1,6 +1,4 @@
-"""A collective or message in flight on one rank, where the job says when it reads and writes, and what happens to its
-tensors.
-"""
+"""A collective or message in flight on one rank: the moments at which it reads and writes, and its tensors."""
 
 from typing import TYPE_CHECKING
 

@@ -1,7 +1,7 @@
-"""Futures of collectives: whoever asks one in Python has the rank wait for the collectives that it comes from.
+"""Futures of collectives: a rank that asks one in Python waits for the collectives that it comes from.
 
-A real backend completes futures from threads of its own. A simulated rank has but one thread, which sleeps in C++ if
-it waits for a future there: what C++ itself waits for, `SimWork.get_future` sees to.
+A real backend completes futures from threads of its own. A simulated rank has a single thread, which would sleep in C++
+if it waited for a future there. `SimWork.get_future` handles the waits of C++ itself.
 """
 
 from _thread import get_ident

@@ -1,9 +1,9 @@
-"""The hidden generators of `random`, NumPy and torch, which a process has one of each: seen cheaply, kept and set.
+"""The hidden generators of `random`, NumPy and torch, one of each per process: compared cheaply, saved and restored.
 
 Asking any of them for its state takes longer than most ranks run between two collectives. So a generator has a
 *signature*: its place among the words that it draws from, and sixteen of the words, which its memory shows in well
-under a microsecond. A draw moves the place, and the words are made anew all at once, from themselves or from a seed. To
-look at all of them takes several times as long, for ranks keep each other's out of the processor's caches.
+under a microsecond. A draw moves the place. All words are made anew at once, from themselves or from a seed. Reading
+all of them takes several times as long, because ranks keep each other's words out of the processor's caches.
 """
 
 import ctypes

@@ -1,9 +1,9 @@
 """Collectives between simulated ranks: matched by place in the group's sequence, compared, carried out, delivered.
 
-A collective reads its input when it is launched. It is carried out when the last member arrives, and written to a
-rank's output when that rank waits for it: whoever reads earlier, or never waits, does not see the result. A job's
+A collective reads its input when it is launched. It is carried out when the last member arrives. It writes a rank's
+output when that rank waits for it: code that reads earlier, or never waits, does not see the result. A job's
 `Asynchrony` chooses other moments. Launching never blocks. Members that disagree on a collective get a `Mismatch` that
-names both sides. A message is one of two members, who find each other as `worlds.sim.messages` says.
+names both sides. Sends and receives find each other by the rules of `worlds.sim.messages`.
 """
 
 import contextlib

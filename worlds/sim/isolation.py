@@ -1,4 +1,4 @@
-"""Gives every rank's thread a `torch.distributed` of its own, and the threads that it starts its rank's."""
+"""A separate `torch.distributed` for every rank's thread and for the threads that it starts."""
 
 import threading
 from functools import cache

@@ -1,9 +1,9 @@
 """Sends and receives between simulated ranks: matched by group, peer and tag, in the order in which they were posted.
 
-A message is a meeting of two, whoever sends and whoever receives, so it reads and writes when a collective does. As on
-gloo and nccl, a send ends when its receive is there: two ranks that both send first wait for each other. A partner with
-another dtype or count is an error on both sides (gloo would reinterpret the bytes, or fill a part of the tensor, and
-tell nobody).
+A message is a meeting of its sender and its receiver, so it reads and writes when a collective does. As on gloo and
+nccl, a send ends when its receive is there: two ranks that both send first wait for each other. A partner with another
+dtype or count is an error on both sides. gloo would reinterpret the bytes, or fill a part of the tensor, without an
+error.
 """
 
 from typing import TYPE_CHECKING

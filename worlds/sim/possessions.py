@@ -1,8 +1,8 @@
 """Global variables and class attributes of an implementation, kept apart by rank.
 
-Each rank has the values of its own: a name that it binds anew is bound for it alone, and a container is a copy of its
-own, as long as nothing but these names and such containers refers to it. What else may refer to one, such as a default
-argument, would still have the one that all share, so it stays shared.
+Each rank has its own values. A name that it binds anew is bound for it alone. A container is copied for each rank, as
+long as only these names and such containers refer to it. If anything else refers to a container, such as a default
+argument, that reference would keep the shared one, so the container stays shared.
 """
 
 import collections

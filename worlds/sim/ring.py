@@ -1,5 +1,7 @@
-"""The values that a reduction to one root leaves on the others. The contract leaves them open. On gloo they are the
-sums that the ring has made so far. Here they are the same, so that code that uses them is wrong on both.
+"""The values that a reduction to one root leaves on the other ranks. The contract leaves them open.
+
+On gloo they are the sums that the ring has made so far. They are the same here, so that code that uses them is wrong on
+both worlds.
 """
 
 import functools

@@ -1,6 +1,6 @@
-"""The store in which simulated ranks find each other, and in which programs may keep things.
+"""The store in which simulated ranks find each other, and in which programs may keep values.
 
-A rank that waits for a key passes the baton, so that whoever is to set it can.
+A rank that waits for a key passes the baton, so that another rank can set it.
 """
 
 import contextlib
@@ -18,7 +18,7 @@ from lockstep.worlds.sim.meeting import Run, current
 
 
 class RankStore(dist.Store):
-    """One rank's way to what all ranks of a run share. Time-outs are not heeded: what nobody sets is a deadlock."""
+    """One rank's access to the store of a run. Time-outs are ignored: a key that nobody sets is a deadlock."""
 
     def __init__(self, run: Run, rank: int) -> None:
         super().__init__()

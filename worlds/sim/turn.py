@@ -1,8 +1,8 @@
 """The lock on which a rank sleeps until it has its turn.
 
-Python's own lock would do. But whoever releases one holds the interpreter meanwhile, so that the thread which wakes
-asks for it in vain and sleeps again: three switches between threads for each turn in place of one, 12 microseconds in
-place of 6. A semaphore of the system's is released without the interpreter.
+Python's own lock would do. But a thread that releases it still holds the interpreter, so the woken thread asks for it
+in vain and sleeps again: three switches between threads for each turn in place of one, 12 microseconds in place of 6. A
+semaphore of the system is released without the interpreter.
 """
 
 import ctypes

@@ -1,6 +1,4 @@
-"""Watch the tensors of a rank's collectives and messages in flight, in every operation that torch
-dispatches.
-"""
+"""Watch the tensors of a rank's collectives and messages in flight, in every operation that torch dispatches."""
 
 import contextlib
 import gc
@@ -34,8 +32,8 @@ _NO_VALUES = {
 class Watch(TorchDispatchMode):
     """The collectives and messages that a rank has in flight, and the `Hazard`s seen.
 
-    ``draws``: see `worlds.contract.Asynchrony`. Reading what a collective only reads is no hazard, nor is a view of
-    anything, nor what the world itself does.
+    ``draws``: see `worlds.contract.Asynchrony`. Three things are no hazard: reading a tensor that the collective only
+    reads, making a view, and any act of the world itself.
     """
 
     def __init__(self, rank: int, asynchrony: Asynchrony, draws: Iterator[int]) -> None:

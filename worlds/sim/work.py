@@ -124,7 +124,8 @@ class SimWork(dist.Work):
         return list(self._outputs)
 
     def get_future(self) -> Future:
-        """Is done when this rank knows that the collective is; whoever asks it in Python makes the rank wait or look.
+        """A future that is done when this rank knows that the collective is. Asking it in Python makes the rank wait or
+        poll.
 
         C++ consumers (DDP's reducer) ask for it right after the launch, and wait where the baton cannot be passed.
         Inside backward it is done at the end of backward at the latest, by an autograd callback that waits: blocking at
