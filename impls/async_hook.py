@@ -1,4 +1,4 @@
-"""WRONG on purpose: as `impls.hook`, but the hook starts an asynchronous all-reduce; the same fault."""
+"""WRONG on purpose: as `impls.hook`, but the hook starts an asynchronous all-reduce. The defect is the same."""
 
 import torch
 import torch.distributed as dist

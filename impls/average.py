@@ -1,7 +1,7 @@
 """The mean over ranks after a sum over them: by the kernels on CUDA, by plain torch elsewhere.
 
-On exact data both give the same bits. On any other they need not: torch multiplies CUDA tensors by the rounded 1 / N
-when it is asked to divide them by a number, and the kernel divides.
+On exact data both give the same bits; on other data they may differ. torch divides CUDA tensors by a number as a
+product with its rounded reciprocal, and the kernel divides.
 """
 
 import torch

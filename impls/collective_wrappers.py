@@ -1,8 +1,9 @@
-"""Wrappers of collectives that autograd can go through: any strides, any group, the result returned, the right adjoint.
+"""Wrappers of collectives that autograd can differentiate: any strides, any group, the result returned, the right
+adjoint.
 
-Ranks are global ranks, as everywhere in `torch.distributed`; the order of members is that of the group. All four run as
-rings on send and receive (Patarasuk & Yuan, JPDC 2009), but for the broadcast. The loss that backward is about is the
-sum of the ranks' losses, so the adjoint of y = A x is the transpose of A as a matrix over all members.
+Ranks are global ranks, as everywhere in `torch.distributed`. The order of members is that of the group. All except the
+broadcast run as rings on send and receive (Patarasuk & Yuan, JPDC 2009). The loss of backward is the sum of the ranks'
+losses, so the adjoint of y = A x is the transpose of A as a matrix over all members.
 """
 
 from typing import Any, TypeAlias
@@ -22,7 +23,7 @@ class Ring:
         self.size, self.place = len(self.members), self.members.index(dist.get_rank())
 
     def exchange(self, outgoing: torch.Tensor, incoming: torch.Tensor) -> None:
-        """Sends to the next member and receives from the one before; what has no elements is not sent."""
+        """Send to the next member and receive from the one before. A tensor without elements is not sent."""
         right, left = self.members[(self.place + 1) % self.size], self.members[self.place - 1]
         messages = [
             dist.P2POp(function, tensor, peer, self.group)
@@ -89,7 +90,7 @@ def averaged(total: torch.Tensor, reduction: str, ranks: int) -> torch.Tensor:
 
 
 class AllReduce(torch.autograd.Function):
-    """Its own adjoint, with the same reduction."""
+    """All-reduce. It is its own adjoint, with the same reduction."""
 
     @staticmethod
     def forward(context: Any, values: torch.Tensor, reduction: str, group: Group) -> torch.Tensor:
@@ -104,7 +105,7 @@ class AllReduce(torch.autograd.Function):
 
 
 class Broadcast(torch.autograd.Function):
-    """Its adjoint is the sum at the root; the other members' values went nowhere."""
+    """Broadcast. Its adjoint is the sum at the root; the other members' inputs have gradient zero."""
 
     @staticmethod
     def forward(context: Any, values: torch.Tensor, root: int, group: Group) -> torch.Tensor:
@@ -122,7 +123,7 @@ class Broadcast(torch.autograd.Function):
 
 
 class ReduceScatter(torch.autograd.Function):
-    """Its adjoint is the all-gather, divided if it averages."""
+    """Reduce-scatter. Its adjoint is the all-gather, divided if it averages."""
 
     @staticmethod
     def forward(context: Any, values: torch.Tensor, reduction: str, group: Group) -> torch.Tensor:
@@ -138,7 +139,7 @@ class ReduceScatter(torch.autograd.Function):
 
 
 class AllGather(torch.autograd.Function):
-    """Its adjoint is the reduce-scatter of the sum."""
+    """All-gather. Its adjoint is the reduce-scatter of the sum."""
 
     @staticmethod
     def forward(context: Any, values: torch.Tensor, group: Group) -> torch.Tensor:
@@ -153,7 +154,7 @@ class AllGather(torch.autograd.Function):
 
 
 class Collectives:
-    """The wrappers, as P14 calls them. Each returns its result, and leaves what it was given."""
+    """The wrappers that P14 calls. Each returns its result and leaves its input unchanged."""
 
     claims = {
         "collectives": ("all_reduce", "broadcast", "reduce_scatter", "all_gather"),

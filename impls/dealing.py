@@ -1,7 +1,7 @@
 """A sampler and a loader that deal samples to ranks: the shuffled order, cut across the ranks.
 
-One number says what comes next: how many samples of the epoch's order all ranks together have had. Therefore any number
-of ranks can go on from what one rank has saved.
+One number tells the position: how many samples of the epoch's order all ranks together have had. So any number of ranks
+can resume from the state that one rank has saved.
 """
 
 from collections.abc import Iterator, Mapping, Sequence, Sized
@@ -15,7 +15,8 @@ import torch.distributed as dist
 class StridedSampler:
     """Rank r of N gets samples r, r + N, r + 2 N, ... of an order that is the same on all ranks.
 
-    What N does not divide is filled up from the beginning of the order, or left out with ``drop_last``.
+    If N does not divide their number, samples from the beginning of the order are repeated, or, with ``drop_last``, the
+    last ones are left out.
     """
 
     claims: Mapping[str, Any] = {"sampler": True, "resumes": "any ranks"}
@@ -116,8 +117,9 @@ class StridedLoader:
         self.sampler.load_state_dict(state)
 
     def gather_for_metrics(self, values: torch.Tensor) -> torch.Tensor:
-        """The results of all ranks on their present batches, one element for each sample, in the order of the samples;
-        without those that only filled up.
+        """The results of all ranks on their present batches, one element per sample, in the order of the samples.
+
+        Repeated samples are left out.
         """
         sampler = self.sampler
         gathered = [torch.empty_like(values) for _ in range(sampler.ranks)]

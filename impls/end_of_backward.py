@@ -1,4 +1,4 @@
-"""Naive data parallelism that hears of the end of each backward, for algorithms that do something then."""
+"""Naive data parallelism with a callback at the end of each backward, a base for algorithms that act then."""
 
 from typing import Any
 
@@ -9,7 +9,7 @@ from lockstep.impls.naive import NaiveAccumulation
 
 
 class AtTheEndOfBackward(NaiveAccumulation):
-    """Hears of the end of each backward through what its forward gave."""
+    """Calls `on_end` at the end of each backward, by hooks on the outputs of forward."""
 
     claims = {
         **NaiveAccumulation.claims,
@@ -40,4 +40,4 @@ class AtTheEndOfBackward(NaiveAccumulation):
         self.on_end()
 
     def on_end(self) -> None:
-        """Backward is over."""
+        """Called when backward is over."""

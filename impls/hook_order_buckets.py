@@ -1,6 +1,6 @@
-"""WRONG on purpose: buckets are filled in the order in which hooks fire, each rank by its own.
+"""WRONG on purpose: each rank fills its buckets in the order in which its own hooks fire.
 
-This is the bug that started Lockstep. Where the order differs between ranks, one all-reduce adds up buckets that hold
+This is the bug that started Lockstep. If the order differs between ranks, one all-reduce adds up buckets that hold
 different parameters. Buckets of equal size corrupt gradients silently; unequal ones crash or hang a real backend.
 """
 

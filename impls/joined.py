@@ -1,8 +1,8 @@
-"""Naive data parallelism where ranks may have unequal numbers of micro-batches.
+"""Naive data parallelism for ranks that may have unequal numbers of micro-batches.
 
-Inside `join` every forward begins with an all-reduce: how many ranks are still there, and how many of them will reduce
-after this micro-batch. A rank that has left the loop takes part in that, and in the reductions, with zeros, until no
-rank is there any more. Then all take the parameters and buffers of one that was among the last.
+Inside `join` every forward begins with an all-reduce of two counts: the ranks that still have micro-batches, and those
+that will reduce after this one. A rank that has left the loop takes part in that, and in the reductions, with zeros,
+until no rank is left. Then all ranks take the parameters and buffers of one of the last.
 """
 
 import contextlib
@@ -18,7 +18,7 @@ from lockstep.impls.wrapper import add_over_ranks
 
 
 class Joined(NaiveAccumulation):
-    """Every trained parameter takes part in each micro-batch of each rank that has one."""
+    """Data parallelism in which every trained parameter takes part in each micro-batch of each rank that has one."""
 
     claims: dict[str, Any] = {**NaiveAccumulation.claims, "joins": ("world size", "remaining ranks")}
 
@@ -30,8 +30,9 @@ class Joined(NaiveAccumulation):
 
     @contextlib.contextmanager
     def join(self, divide_by_initial_world_size: bool = True) -> Iterator[None]:
-        """The loop over this rank's micro-batches runs inside, `no_sync` too. Means divide by the number of all ranks,
-        or of those that are still in their loops.
+        """The context in which this rank loops over its micro-batches, `no_sync` included.
+
+        Means divide by the number of all ranks, or of those that are still in their loops.
         """
         self._joining, self._by_world_size = True, divide_by_initial_world_size
         try:

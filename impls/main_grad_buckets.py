@@ -1,9 +1,9 @@
-"""Bucketed data parallelism that accumulates in fp32 whatever the parameters' dtypes.
+"""Bucketed data parallelism that accumulates in fp32, whatever the parameters' dtypes.
 
-Each parameter has a `main_grad`, a part of a bucket in float32 (float64 for float64), to which its gradient is moved as
+Each parameter has a `main_grad`, a part of a bucket in float32 (float64 for float64). Its gradient is moved there as
 soon as it is final; `zero_grad` zeroes both. A callback at the end of a backward that synchronizes sends the buckets,
-in one order on every rank; finishing sets each gradient from the mean. Behind its elements a bucket carries one flag
-per member, as those of `impls.static_buckets` do.
+in one order on every rank. Finishing sets each gradient from the mean. Behind its elements a bucket carries one flag
+per member, as in `impls.static_buckets`.
 """
 
 from typing import Any
@@ -35,7 +35,9 @@ class MainGradBucket:
             self.filled.add(parameter)
 
     def all_reduce(self) -> dist.Work:
-        """Takes what backward did not reach, such as the last mean of a parameter that took no part, and sends."""
+        """Take the gradients that backward did not reach, such as the last mean of a parameter that took no part, and
+        send.
+        """
         for parameter in self.main_grads:
             self.take(parameter)
         self.flags.copy_(torch.tensor([parameter in self.filled for parameter in self.main_grads]))
@@ -59,8 +61,8 @@ class MainGradBucket:
 class MainGradBuckets(DataParallel):
     """fp32 main gradients in buckets that are sent when backward is over.
 
-    Whoever drops a window halfway calls `zero_grad`: an optimizer's zeroes ``.grad`` alone, from which all has moved.
-    Not claimed: parameters that are replaced, which have no hooks.
+    A caller that drops a window halfway calls `zero_grad` of this class. An optimizer's `zero_grad` zeroes ``.grad``
+    alone, which is empty by then. Not claimed: parameters that are replaced, which have no hooks.
     """
 
     claims = {
@@ -88,7 +90,7 @@ class MainGradBuckets(DataParallel):
         module.register_forward_pre_hook(self._before_forward)  # of the module's own: a caller may go around this one
 
     def zero_grad(self, set_to_none: bool = True) -> None:
-        """Also of what has accumulated and is not averaged yet."""
+        """Zero all gradients, accumulated ones that are not averaged yet included."""
         super().zero_grad(set_to_none)
         for bucket in self._buckets:
             bucket.zero(set_to_none)
@@ -107,7 +109,9 @@ class MainGradBuckets(DataParallel):
         self._in_flight = [bucket.all_reduce() for bucket in self._buckets]
 
     def finish_gradient_synchronization(self) -> None:
-        """Waits for all buckets and sets the gradients. Where this rank used no parameter, no hook has sent them."""
+        """Wait for all buckets and set the gradients. If this rank used no parameter, no hook has sent them: send them
+        first.
+        """
         if not self._in_flight:
             self._send()
         for work, bucket in zip(self._in_flight, self._buckets, strict=True):

@@ -27,7 +27,9 @@ class NaiveDataParallel(DataParallel):
 
 
 class NaiveAccumulation(NaiveDataParallel):
-    """The same, where the first k - 1 of k micro-batches stay local under `no_sync`: a step communicates once."""
+    """Naive data parallelism in which the first k - 1 of k micro-batches stay local under `no_sync`: a step
+    communicates once.
+    """
 
     claims = {**NaiveDataParallel.claims, "accumulation": True, "ends_in_no_sync": True}
 

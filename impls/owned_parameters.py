@@ -1,7 +1,7 @@
 """A sharded optimizer as users write it, made of parameters and the class of a plain optimizer.
 
-Each parameter belongs whole to one rank, in turn. A rank steps its own with the plain optimizer, and then broadcasts
-them. Gradients are averaged by whoever wraps the model.
+Each parameter belongs whole to one rank, in turn. A rank steps its own parameters with the plain optimizer, and then
+broadcasts them. The wrapper of the model averages gradients.
 """
 
 from collections.abc import Callable, Iterable, Sequence

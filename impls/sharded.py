@@ -1,7 +1,7 @@
-"""The base of ZeRO's stages: averaged gradients and optimizer state in pieces, and everything that is done with those.
+"""The base of ZeRO's stages: averaged gradients and optimizer state in pieces, and all operations on these.
 
-A stage says when gradients are reduced and what is whole in between. A parameter that no rank used has a gradient of
-zeros. See `properties.sharded.Sharded` for what the methods mean.
+A stage decides when gradients are reduced and which tensors are whole in between. A parameter that no rank used has a
+gradient of zeros. `properties.sharded.Sharded` tells the meaning of the methods.
 """
 
 import functools
@@ -42,16 +42,16 @@ IN_BUCKETS = {
 
 
 def buckets(module: nn.Module, cap: float) -> list[list[nn.Parameter]]:
-    """As in `impls.static_buckets`; what is frozen is apart, so that it need not travel."""
+    """Buckets as in `impls.static_buckets`; frozen parameters are apart, so that they need not travel."""
     parameters = list(module.parameters())[::-1]
     kinds = ([each for each in parameters if each.requires_grad is trained] for trained in (True, False))
     return [bucket for kind in kinds for bucket in assign_buckets(kind, cap)]
 
 
 class ShardedDataParallel(DataParallel):
-    """``means``: this rank's piece of the averaged gradient, of each parameter that has one.
+    """The base class. ``means``: this rank's piece of the averaged gradient, of each parameter that has one.
 
-    ``cut``: what decides who owns which elements.
+    ``cut``: the rule of which rank owns which elements.
     """
 
     cut = Flat
@@ -64,8 +64,10 @@ class ShardedDataParallel(DataParallel):
         groups: tuple[Group, Group] | None = None,
         process_group: Group = None,
     ) -> None:
-        """``members``: of each `Flat`. ``groups``: the ranks that share one out, those that hold the same share; None:
-        all that train share, and nobody holds the same.
+        """``members``: the parameters of each `Flat`. ``groups``: the ranks that share one out, and those that hold the
+        same share.
+
+        None: all training ranks share one out, and no two hold the same share.
         """
         super().__init__(module, process_group)
         self._names = {parameter: name for name, parameter in module.named_parameters()}
@@ -78,7 +80,7 @@ class ShardedDataParallel(DataParallel):
 
     @property
     def optimizer(self) -> ShardedOptimizer | None:
-        """The one that was made last: most have no other."""
+        """The last optimizer that was made; most callers make one."""
         return next(reversed(self.stepped_by.values()), None)
 
     def values(self, parameter: nn.Parameter) -> torch.Tensor:
@@ -94,11 +96,11 @@ class ShardedDataParallel(DataParallel):
                     member.data.copy_(whole)
 
     def reduce(self, flat: Flat) -> Reduction:
-        """Begins to reduce what has accumulated."""
+        """Begin to reduce the accumulated gradients."""
         return flat.reduce_scatter({member: member.grad for member in flat.members})
 
     def settle(self, reduction: Reduction) -> None:
-        """Waits for a reduction; its mean over all ranks adds to the means that there are."""
+        """Wait for a reduction, and add its mean over all ranks to the means."""
         own = reduction.wait()
         if self._replicas is not None:
             dist.all_reduce(own, group=self._replicas)
@@ -130,9 +132,10 @@ class ShardedDataParallel(DataParallel):
 
     @torch.no_grad()
     def clip_grad_norm_(self, max_norm: float, norm_type: float = 2.0) -> torch.Tensor:
-        """Each element has one owner, so the p-norm of a gradient is that of its pieces' p-norms.
+        """Clip by the global norm. Each element has one owner, so the p-norm of a gradient is that of its pieces'
+        p-norms.
 
-        As torch does it: every gradient's norm in its own dtype, then the norm of the norms in the widest.
+        The rule is torch's: every gradient's norm in its own dtype, then the norm of the norms in the widest.
         """
         if not self.means:
             return torch.zeros(())
@@ -154,7 +157,7 @@ class ShardedDataParallel(DataParallel):
         return norm
 
     def unscale_(self, scale: float) -> bool:
-        """An overflow is in the piece of one rank: the others hear of it here."""
+        """Divide by the loss scale. An overflow is in the piece of one rank; the others learn of it here."""
         for mean in self.means.values():
             mean.div_(scale)
         finite = torch.tensor([float(all(bool(mean.isfinite().all()) for mean in self.means.values()))])
@@ -163,7 +166,7 @@ class ShardedDataParallel(DataParallel):
         return bool(finite.item())
 
     def zero_grad(self, set_to_none: bool = True) -> None:
-        """Drops, or zeroes, what has accumulated and what was averaged."""
+        """Drop, or zero, the accumulated and the averaged gradients."""
         for parameter in self._names:
             if set_to_none:
                 parameter.grad = None
@@ -209,7 +212,7 @@ class ShardedDataParallel(DataParallel):
         parameters: Mapping[str, torch.Tensor],
         optimizer_state: Mapping[str, Mapping[str, torch.Tensor]] | None = None,
     ) -> None:
-        """Takes up whole parameters and whole state; each rank keeps its pieces."""
+        """Load whole parameters and whole state; each rank keeps its pieces."""
         for parameter, name in self._names.items():
             self.load_parameter(parameter, parameters[name])
             if (optimizer := self.stepped_by.get(parameter)) is not None:
@@ -222,5 +225,5 @@ class ShardedDataParallel(DataParallel):
                 optimizer.load(parameter, state)
 
     def load_parameter(self, parameter: nn.Parameter, whole: torch.Tensor) -> None:
-        """Takes up one parameter."""
+        """Load one parameter."""
         parameter.data.copy_(whole)

@@ -1,7 +1,7 @@
-"""An optimizer of `torch.optim` on this rank's pieces of parameters, with float32 masters where they are asked for.
+"""An optimizer of `torch.optim` on this rank's pieces of parameters, with float32 masters on request.
 
-It steps element by element, so that stepping the pieces is stepping the whole. Every parameter has a piece on every
-rank, if only one without elements: step counts go on alike.
+It steps element by element, so stepping the pieces equals stepping the whole. Every parameter has a piece on every
+rank, perhaps without elements, so that step counts are the same everywhere.
 """
 
 from collections.abc import Mapping, Sequence
@@ -30,10 +30,10 @@ class Pieces(Protocol):
 
 
 class ShardedOptimizer:
-    """``groups``: as torch's, of whole parameters.
+    """The optimizer. ``groups``: as torch's, of whole parameters.
 
-    ``kernels``: None, mixed precision is stepped by the kernels on CUDA; True, everywhere; False, nowhere. Options that
-    they do not know are torch's own business.
+    ``kernels``: None: the kernels step mixed precision on CUDA; True: everywhere; False: nowhere. torch handles the
+    options that the kernels do not know.
     """
 
     def __init__(
@@ -127,10 +127,11 @@ class ShardedOptimizer:
 
 
 def kernel_options(kind: Any, group: Mapping[str, Any]) -> dict[str, Any] | None:
-    """The options of a group that the kernels take. None if one that they do not take differs from torch's default.
+    """The options of a group that the kernels take. None if an option that they do not take differs from torch's
+    default.
 
-    So an option that is new in torch is never ignored. A subclass may step otherwise, and an option that is a tensor
-    may lie on the device: neither is for the kernels.
+    So an option that is new in torch is never ignored. The kernels also decline a subclass, which may step in another
+    way, and an option that is a tensor, which may be on the device.
     """
     if kind not in TAKEN:
         return None

@@ -1,4 +1,4 @@
-"""Parameters end to end, cut into one slice for each rank: who owns which elements, and the collectives on them."""
+"""Parameters end to end, cut into one slice for each rank: the owner of each element, and the collectives on them."""
 
 from collections.abc import Iterable, Mapping
 
@@ -12,8 +12,8 @@ from lockstep.impls.wrapper import Group
 class Flat:
     """Parameters of one dtype, end to end in row-major order. Of n ranks, rank r owns elements r s to (r + 1) s - 1.
 
-    s = ceil(total / n), so the last ranks may own less, or nothing. Only what travels is padded. ``owned``: which
-    elements of each member, flattened, are this rank's.
+    s = ceil(total / n), so the last ranks may own less, or nothing. Only tensors that travel are padded. ``owned``:
+    this rank's elements of each member, flattened.
     """
 
     reduction: "type[Reduction]"
@@ -28,7 +28,7 @@ class Flat:
         self.own(self.share * dist.get_rank(group))
 
     def own(self, begin: int) -> None:
-        """This rank's share is the one that begins with this element."""
+        """Make the share that begins with this element this rank's."""
         for member, size in zip(self.members, self.sizes, strict=True):
             start, stop = (min(max(end, 0), size) for end in (begin, begin + self.share))
             self.owned[member] = slice(start, stop)

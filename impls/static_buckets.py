@@ -1,11 +1,13 @@
 """Bucketed data parallelism with buckets that are fixed as long as the same parameters are trained.
 
 Parameters go into buckets in reverse registration order, roughly the order in which backward reaches them, one dtype to
-a bucket, up to a cap. Each bucket is one contiguous buffer, and gradients are views of it. A bucket goes out when all
-its members are final *and every earlier bucket went out*, so all ranks send the same buckets in the same order whatever
-order their hooks fire in. Members that took no part are sent as zeros when backward is over, by the method that
-finishes the synchronization: a bucket may go out in backward on one rank and there on another, so the caller's own
-collectives in the same group come before backward or after that.
+a bucket, up to a cap. Each bucket is one contiguous buffer, and gradients are views of it. A bucket is sent when all
+its members are final *and every earlier bucket was sent*. So all ranks send the same buckets in the same order,
+whatever the order of their hooks.
+
+Members that took no part are sent as zeros after backward, by the method that finishes the synchronization. A bucket
+may thus be sent in backward on one rank and after it on another. So the caller's own collectives in the same group come
+before backward or after the synchronization.
 
 Behind its elements a bucket carries one flag per member: whether this rank has a gradient for it. Summed like the rest,
 the flags tell how many ranks have one; a parameter that no rank used keeps its gradient untouched.
@@ -34,14 +36,14 @@ class Bucket:
         self.waiting_for = set(members)
 
     def adopt(self, parameter: nn.Parameter) -> None:
-        """Moves a gradient into the buffer, if it is not there already."""
+        """Move a gradient into the buffer, if it is not there already."""
         view = self.views[parameter]
         if parameter.grad is not view:
             view.copy_(parameter.grad)
             parameter.grad = view
 
     def fill(self) -> None:
-        """Puts all that is sent into the buffer; members without a gradient count as zeros."""
+        """Fill the buffer to be sent; members without a gradient count as zeros."""
         for parameter, view in self.views.items():
             if parameter.grad is None:
                 view.zero_()
@@ -55,7 +57,7 @@ class Bucket:
         return dist.all_reduce(self.buffer, group=self.group, async_op=True)
 
     def average(self, kernels: bool | None) -> None:
-        """After the all-reduce: divides, and hands out the gradients."""
+        """After the all-reduce: divide, and hand out the gradients."""
         average_(self.elements, dist.get_world_size(self.group), kernels)
         self.hand_out()
 
@@ -127,9 +129,11 @@ class StaticBuckets(DataParallel):
         return super().forward(*inputs, **named)
 
     def prepare(self) -> None:
-        """Before a forward: what a backward cut short has sent is not to come upon what accumulates from now on.
+        """Prepare for a forward: a bucket that a backward cut short has sent must not meet the gradients that
+        accumulate next.
 
-        Where other parameters are trained than before, frozen since or replaced, on every rank alike, buckets follow.
+        If other parameters are trained than before, frozen or replaced since, on every rank alike, buckets are made
+        anew.
         """
         for work in self._in_flight:
             work.wait()
@@ -158,7 +162,7 @@ class StaticBuckets(DataParallel):
             self._in_flight.append(bucket.all_reduce())
 
     def finish_gradient_synchronization(self) -> None:
-        """Sends the buckets that still wait for members that took no part, waits for all, and averages."""
+        """Send the buckets that still wait for members that took no part, wait for all, and average."""
         if self._begun:
             self._send_the_rest()
             for work, bucket in zip(self._in_flight, self._buckets, strict=True):

@@ -1,7 +1,7 @@
-"""Static buckets that also own what comes after backward: unscaling, clipping, and an optimizer with float32 masters.
+"""Static buckets, and the steps after backward: unscaling, clipping, and an optimizer with float32 masters.
 
-Gradients are the mean on every rank by then, so nothing here communicates. What a caller would otherwise do, this does
-in the words of `properties.sharded.Sharded`.
+Gradients are the mean on every rank by then, so nothing here communicates. The methods are those of
+`properties.sharded.Sharded`, which a caller would otherwise write itself.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -104,7 +104,7 @@ class StaticBucketsTrainer(StaticBuckets):
         return [parameter.grad for parameter in self.module.parameters() if parameter.grad is not None]
 
     def unscale_(self, scale: float) -> bool:
-        """Divides by the loss scale. Means are the same everywhere, so is the answer whether all are finite."""
+        """Divide by the loss scale. Means are the same on all ranks, and so is the answer if all are finite."""
         gradients = self.gradients()
         for gradient in gradients:
             gradient /= scale
@@ -121,7 +121,7 @@ class StaticBucketsTrainer(StaticBuckets):
         return torch.nn.utils.get_total_norm(gradients, norm_type)
 
     def scale_gradients(self, parameters: Iterable[nn.Parameter], max_norm: float, norm: torch.Tensor) -> None:
-        """Makes gradients smaller, if their norm is larger than it may be."""
+        """Make gradients smaller, if their norm exceeds the maximum."""
         torch.nn.utils.clip_grads_with_norm_(parameters, max_norm, norm)
 
     def full_parameters(self) -> dict[str, torch.Tensor]:

@@ -42,7 +42,7 @@ ROBUST = {
 
 
 class DataParallel(nn.Module):
-    """Wraps a module and is called like it. An algorithm reads ``synchronize`` and adds when to communicate what.
+    """A wrapper of a module, called like it. An algorithm reads ``synchronize`` and adds its communication.
 
     ``process_group``: the ranks that train; None: all. An algorithm may leave no choice.
     """
@@ -64,9 +64,9 @@ class DataParallel(nn.Module):
 
     @contextlib.contextmanager
     def no_sync(self) -> Iterator[None]:
-        """Gradients accumulate locally inside, where forward and backward both belong.
+        """A context in which gradients accumulate locally. Forward and backward both belong inside.
 
-        Restores what held before, so that it nests, also when it is left by an exception.
+        It restores the state from before, so that it nests, also if an exception leaves it.
         """
         before, self.synchronize = self.synchronize, False
         try:

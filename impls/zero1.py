@@ -1,7 +1,7 @@
 """ZeRO-1: optimizer state is sharded. Reduce-scatter the gradients, step the own slice, all-gather the parameters.
 
-Parameters and gradients are whole on every rank. After the reduction this rank's slice of a gradient is the average;
-the rest is what this rank had itself, of no further use.
+Parameters and gradients are whole on every rank. After the reduction this rank's slice of a gradient is the average.
+The rest of it is this rank's own gradient, of no further use.
 """
 
 from typing import Any
@@ -31,7 +31,7 @@ class Zero1(ShardedDataParallel):
         self._averaged = False  # whether gradients hold averages, and nothing that came after
 
     def forward(self, *inputs: Any, **named: Any) -> Any:
-        """The wrapped module's forward; averages of before are set apart from what backward will add."""
+        """The wrapped module's forward. Earlier averages are kept apart from the gradients that backward will add."""
         if self._averaged and torch.is_grad_enabled():
             for parameter, mean in self.means.items():
                 self.means[parameter] = mean.clone()
@@ -42,7 +42,7 @@ class Zero1(ShardedDataParallel):
         return super().forward(*inputs, **named)
 
     def finish_gradient_synchronization(self) -> None:
-        """Reduces bucket by bucket; the averages then lie in the gradients."""
+        """Reduce bucket by bucket; the averages are then in the gradients."""
         if self._begun:
             for flat in self.trained_flats():
                 self.settle(self.reduce(flat))
@@ -52,7 +52,7 @@ class Zero1(ShardedDataParallel):
             self._begun, self._averaged = False, True
 
     def keep(self, flat: Flat, member: nn.Parameter) -> None:
-        """This rank's piece of an average lies in the whole gradient, which stays, in row-major order."""
+        """Keep this rank's piece of an average in the whole gradient, which stays, in row-major order."""
         whole = torch.zeros_like(member) if member.grad is None else member.grad
         member.grad = whole.detach().contiguous()
         piece = flat.piece(member, member.grad)

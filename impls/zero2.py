@@ -1,9 +1,9 @@
 """ZeRO-2: gradients are sharded too. Each is freed once its slice is reduced, while backward goes on.
 
 A bucket is sent when all its members are final *and every earlier bucket was sent*, so all ranks send the same buckets
-in the same order; those with members that took no part, when backward is over, by the method that finishes the
-synchronization: the caller's own collectives in the same group come before backward or after that. One is on its way
-at a time: what it needs is all that is held beside the slices.
+in the same order. Buckets with members that took no part are sent after backward, by the method that finishes the
+synchronization. So the caller's own collectives in the same group come before backward or after the synchronization.
+One bucket is in flight at a time, and is the only memory that is held beside the slices.
 """
 
 from typing import Any
@@ -54,7 +54,7 @@ class Zero2(ShardedDataParallel):
                 self._send(self._to_send.pop(0))
 
     def _send(self, flat: Flat) -> None:
-        """Its predecessor's slice is settled first; the whole gradients are freed."""
+        """Settle the slice of the bucket before this one, send this one, and free its whole gradients."""
         self._settle()
         self._in_flight = self.reduce(flat)
         for member in flat.members:
@@ -66,7 +66,7 @@ class Zero2(ShardedDataParallel):
             self._in_flight = None
 
     def finish_gradient_synchronization(self) -> None:
-        """Sends the buckets that still wait for members that took no part."""
+        """Send the buckets that still wait for members that took no part."""
         while self._to_send:
             self._send(self._to_send.pop(0))
         self._settle()

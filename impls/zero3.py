@@ -3,8 +3,8 @@
 A *unit* is a module that has parameters of its own. They are gathered before its forward and freed after it, gathered
 again when backward reaches it, and freed when backward has left it. Its gradient is then reduced, and freed.
 
-Every rank must call the same units in the same order, and backward must reach them in the same order. A unit that
-backward passes by on this rank, because what it gave was not used here, is gathered and reduced like the others.
+Every rank must call the same units in the same order, and backward must reach them in the same order. If this rank did
+not use the output of a unit, backward passes it by; the unit is gathered and reduced like the others.
 """
 
 from collections.abc import Iterator, Mapping
@@ -29,7 +29,9 @@ class UnitCall:
 
 
 class Zero3(ShardedDataParallel):
-    """Each unit's parameters of one dtype are cut over the ranks of a shard group, of which there are ``replicas``."""
+    """Sharded parameters. Each unit's parameters of one dtype are cut over the ranks of a shard group; there are
+    ``replicas`` of these.
+    """
 
     claims = {
         **ROBUST,
@@ -92,7 +94,7 @@ class Zero3(ShardedDataParallel):
         return self._shards[parameter]
 
     def publish(self, stepped: Mapping[nn.Parameter, torch.Tensor]) -> None:
-        """Nothing: others gather them when they need them."""
+        """Do nothing: other ranks gather the elements when they need them."""
 
     def full_parameters(self) -> dict[str, torch.Tensor]:
         """Every parameter by name."""
@@ -100,7 +102,7 @@ class Zero3(ShardedDataParallel):
         return {self._names[member]: whole for each in wholes for member, whole in each.items()}
 
     def load_parameter(self, parameter: nn.Parameter, whole: torch.Tensor) -> None:
-        """Takes up one parameter."""
+        """Load one parameter."""
         self._shards[parameter].copy_(self.flat_of[parameter].piece(parameter, whole))
 
     def _gather(self, flats: list[Flat]) -> None:
@@ -124,7 +126,7 @@ class Zero3(ShardedDataParallel):
     # Forward
 
     def _before_forward(self) -> None:
-        """Closes what a backward cut short has left open."""
+        """Close the calls that a backward cut short has left open."""
         for call in self._open:
             self._release(call.flats)
         self._open, self._to_come, self._begun = [], [], []
@@ -147,7 +149,9 @@ class Zero3(ShardedDataParallel):
     # Backward
 
     def _before_backward(self, call: UnitCall, at_last: bool = False) -> None:
-        """``at_last``: a gradient has come to what a view is of, maybe long after backward has left the unit."""
+        """Called before the backward of a unit. ``at_last``: a gradient has reached the base of a view, maybe long
+        after backward left the unit.
+        """
         if at_last and call in self._begun:
             return
         if torch.is_grad_enabled():
@@ -166,7 +170,7 @@ class Zero3(ShardedDataParallel):
         )
 
     def _begin(self, call: UnitCall) -> None:
-        """Closes every call that this one is no part of, and gathers."""
+        """Close every call that this one is not inside of, and gather."""
         self._begun.append(call)
         self._open.append(call)  # first: what it shares with one that is closed is not to be reduced yet
         for other in self._open[-2::-1]:
@@ -175,7 +179,7 @@ class Zero3(ShardedDataParallel):
         self._gather(call.flats)
 
     def _end(self, call: UnitCall) -> None:
-        """Frees the parameters; reduces gradients to which nothing more will come, and frees them."""
+        """Free the parameters; reduce and free the gradients that are complete."""
         self._open.remove(call)
         self._release(call.flats)
         awaited = {flat for other in (*self._open, *self._to_come) for flat in other.flats}
@@ -199,7 +203,7 @@ class Zero3(ShardedDataParallel):
         self._begun.clear()
 
     def finish_gradient_synchronization(self) -> None:
-        """Reduces what belongs to units that were not called."""
+        """Reduce the gradients of units that were not called."""
         for flat in self._unreduced[:]:
             self._reduce(flat)
 

@@ -1,1 +1,1 @@
-"""Packages from elsewhere under the same laws, one adapter each. Nothing here computes: it only names and claims."""
+"""torch and other packages under the same laws, one adapter each. An adapter computes nothing: it names and claims."""

@@ -1,6 +1,6 @@
 """Loaders that accelerate prepares, resumed as its documentation says. They need the package accelerate.
 
-Its state is one for each process, so that only real processes can run it.
+accelerate keeps one state per process, so that only real processes can run it.
 """
 
 from collections.abc import Iterator, Mapping

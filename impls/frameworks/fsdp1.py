@@ -42,8 +42,8 @@ SimpleProfiler.profiling = _OfManyRanks()
 class FSDP1(nn.Module):
     """FULL_SHARD. Every rank uses the same parameters.
 
-    Not claimed: forwards without a backward, where the root keeps what such a one has gathered; nor windows dropped
-    halfway, after which averages of before come back (docs/findings).
+    Not claimed: forwards without a backward, after which the root keeps its gathered parameters; and windows dropped
+    halfway, after which old averages come back (docs/findings).
     """
 
     claims: dict[str, Any] = {
@@ -99,8 +99,9 @@ class FSDP1(nn.Module):
         return self.optimizer
 
     def clip_grad_norm_(self, max_norm: float, norm_type: float = 2.0) -> torch.Tensor:
-        """FSDP's own function; torch's would take this rank's parts for the whole. FSDP's fails in float64, and writes
-        the largest norm to where a rank without gradients keeps its zero (docs/findings).
+        """Clip with FSDP's own function; torch's would take this rank's parts for the whole.
+
+        FSDP's fails in float64, and writes the largest norm into the zero of a rank without gradients (docs/findings).
         """
         parts = [part.grad for part in self.module.parameters() if part.grad is not None]
         mine = [part for part in parts if part.numel()]
@@ -129,7 +130,7 @@ class FSDP1(nn.Module):
         return bool(finite)
 
     def zero_grad(self, set_to_none: bool = True) -> None:
-        """As of any module."""
+        """Zero the gradients as of any module."""
         self.module.zero_grad(set_to_none)
 
     def full_parameters(self) -> dict[str, torch.Tensor]:

@@ -1,7 +1,7 @@
 """torch's FSDP2: `fully_shard` on every submodule and on the root, each parameter cut along its first dimension.
 
-It makes nothing equal at the start, so the caller does; gradients are final when backward returns. A parameter of no
-dimensions is refused. In float32 it averages as the backend does, in float64 it divides before and after the sum.
+It makes nothing equal at the start, so the adapter does. Gradients are final when backward returns. A parameter of no
+dimensions is refused. In float32 it averages as the backend does; in float64 it divides before and after the sum.
 """
 
 import contextlib
@@ -19,12 +19,15 @@ from lockstep.impls.wrapper import broadcast_from_rank_zero, torch_groups
 
 
 class FSDP2(nn.Module):
-    """As it comes. Every rank calls the same units in the same order and uses the same parameters: else gathers and
-    reductions do not pair up. ``replicas``: of how many shard groups the world consists (HSDP).
+    """FSDP2 with its defaults. Every rank calls the same units in the same order and uses the same parameters:
+    otherwise gathers and reductions do not pair up. ``replicas``: the number of shard groups in the world (HSDP).
 
-    Not claimed: parameters that another module reads. It reads a shard, which ends in an error, or, where the parameter
-    has one element, in a wrong gradient. Nor evaluations, after which a step may be forgotten, nor windows dropped
-    halfway, which come back: what has accumulated cannot be reached (docs/findings).
+    Not claimed (docs/findings):
+
+        parameters that another module reads    it reads a shard, which ends in an error, or, for a parameter of one
+                                                element, in a wrong gradient
+        evaluations                             a step may be forgotten after one
+        windows dropped halfway                 they come back: accumulated gradients cannot be reached
     """
 
     claims = {

@@ -41,7 +41,7 @@ class Replicate:
 
     @contextlib.contextmanager
     def no_sync(self) -> Iterator[None]:
-        """`replicate` has a switch, which is put back to what it was."""
+        """A context that uses the switch of `replicate`, and puts it back to its old state."""
         before = self.synchronize
         self.set(False)
         try:

@@ -6,7 +6,7 @@ from torch.distributed.nn import functional
 
 
 class TorchCollectives:
-    """As they come. Their result may be the tensor that went in, changed."""
+    """torch's collectives with their defaults. Their result may be the input tensor, changed."""
 
     claims = {"collectives": ("all_reduce", "broadcast", "reduce_scatter", "all_gather"), "differentiable": True}
 

@@ -6,7 +6,7 @@ from torch.utils.data import DataLoader, DistributedSampler
 
 
 class TorchSampler(DistributedSampler[int]):
-    """As it is. It cannot be resumed inside an epoch."""
+    """torch's sampler with its defaults. It cannot be resumed inside an epoch."""
 
     claims = {"sampler": True}
 

@@ -1,7 +1,8 @@
 """torch's DistributedDataParallel with its options.
 
-It multiplies by the rounded 1/N while copying into the bucket, or divides what lies there already, as with
-``gradient_as_bucket_view`` from the second window on, then sums; gradients are final when backward returns.
+It multiplies by the rounded 1/N while copying into the bucket. Gradients that lie in the bucket already, as with
+``gradient_as_bucket_view`` from the second window on, are divided instead. Then it sums. Gradients are final when
+backward returns.
 """
 
 import inspect
@@ -53,7 +54,7 @@ _BROADCASTS = "forward_sync_buffers" if _RENAMED else "broadcast_buffers"
 
 
 class TorchDDP(DistributedDataParallel):
-    """As it comes: every trained parameter takes part on every rank."""
+    """DDP with its defaults: every trained parameter takes part on every rank."""
 
     claims = {**_CLAIMS, "reentrant_checkpointing": "each once"}
     options: Mapping[str, Any] = {}  # of DDP, beside those that one may choose

@@ -16,7 +16,7 @@ from lockstep.impls.wrapper import torch_groups
 
 
 class ZeroRedundancy(DistributedDataParallel):
-    """As both come: every trained parameter takes part on every rank, and all have one dtype."""
+    """Both classes with their defaults: every trained parameter takes part on every rank, and all have one dtype."""
 
     claims = {
         "accumulation": True,

@@ -1,7 +1,7 @@
-"""Launching: Triton looks at every argument of every call, which takes longer than many kernels run.
+"""The launching of kernels. Triton inspects every argument of every call, which takes longer than many kernels run.
 
-All arguments of these kernels are numbers of one type each, tensors being given by their addresses, so that a program
-is known by its constants alone. It is kept, and launched without a second look.
+All arguments of these kernels are numbers of one type each, and tensors are passed as addresses. So a program is known
+by its constants alone. It is kept, and launched without another inspection.
 """
 
 import math

@@ -1,7 +1,7 @@
 """Many tensors as one table in device memory, cut into pieces, so that one launch reaches all of them.
 
-A program handles a piece: so many bytes of one tensor, whatever its dtype, cut where addresses are multiples of 16.
-Which tensor a piece belongs to is searched for once, when the table is made, and not by each program at each launch.
+A program handles a piece: a fixed number of bytes of one tensor, whatever its dtype, cut where addresses are multiples
+of 16. The tensor of each piece is looked up once, when the table is made, and not by each program at each launch.
 """
 
 from collections.abc import Sequence
