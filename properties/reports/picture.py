@@ -14,6 +14,7 @@ from lockstep.worlds.contract import MESSAGES, Collective, Outcome, members_of
 
 WIDEST, LINE = 10, 96  # elements of a collective that are shown, and the characters that they may take
 BESIDE = 34  # characters of a line that are not theirs: in a narrow terminal the rest is what they may take
+INDENT = 4  # of the picture in a report
 MOST = 8  # collectives that are shown
 Rows = dict[str, list[str]]  # by title, what stands in each column
 
@@ -129,15 +130,23 @@ def _drawn(meeting: _Meeting, called: Sequence[Labels], observed: bool) -> list[
         padded = " | ".join(part.ljust(width) for part, width in zip(parts, widths, strict=False))
         return f"   {title:17}| {padded}{more} |"
 
-    lines = [f"{row(f'rank {rank} sends', parts)}  {its_own[rank]}".rstrip() for rank, parts in cells.items()]
+    lines = [line for rank, parts in cells.items() for line in _beside(row(f"rank {rank} sends", parts), its_own[rank])]
     if any(apart[: len(widths)]):
         marks = [("^" * width if each else "").ljust(width) for each, width in zip(apart, widths, strict=False)]
-        lines.append(f"   {'':17}  {'   '.join(marks)}  different parameters meet here")
+        lines += _beside(f"   {'':17}  {'   '.join(marks)}", "different parameters meet here")
     lines += [row(title, parts) for title, parts in results.items() if any(parts[: len(widths)])]
     if meeting.reduces and observed:
         never = [rank for rank, call in calls.items() if call.got is None]
         lines += ["   no rank waits for it"] if never == [*calls] else [f"   rank {rank} never waits" for rank in never]
     return lines
+
+
+def _beside(line: str, words: str) -> list[str]:
+    """The line with words behind it, or, where a narrow terminal has no room for them, below it."""
+    whole = f"{line}  {words}".rstrip()
+    if width() == WIDTH or INDENT + len(whole) <= width():
+        return [whole]
+    return [line.rstrip(), f"   {'':17}  {words}"]
 
 
 def _worked_out(meeting: _Meeting, sent: dict[int, list[float]]) -> Rows:

@@ -56,6 +56,24 @@ def test_of_many_long_numbers_those_are_shown_that_fit_on_a_line(monkeypatch: py
     assert max(map(len, narrow)) <= LEAST - len("    ")  # the indent of a report
 
 
+def test_words_beside_a_line_go_below_it_in_a_narrow_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
+    program = scenario(2)
+    first, second = (coefficients(program, rank)[0] for rank in range(2))
+    sent = [np.array([*first[0], *first[1]], np.float32), np.array([*second[1]], np.float32)]
+    call = Collective("all_reduce", "sum", "float32", 0, -1, "default")
+    outcome = calls_of(*(replace(call, count=len(each), sent=each) for each in sent))
+    wide = picture(program, outcome)
+    assert any(line.endswith("|  all_reduce(sum, 4 x float32)") for line in wide)
+    monkeypatch.setenv(NARROW, str(LEAST))
+    narrow = picture(program, outcome)
+    assert max(map(len, narrow)) <= LEAST - len("    ")
+    assert [line.strip() for line in narrow if "|" not in line and "^" not in line][1:] == [
+        "all_reduce(sum, 4 x float32)",
+        "all_reduce(sum, 2 x float32)",
+        "different parameters meet here",
+    ]
+
+
 def test_of_a_collective_of_nothing_there_is_nothing_to_show() -> None:
     assert picture(scenario(1), two_ranks([], [])) == ["1. all_reduce(sum, 0 x float32)"]
 
