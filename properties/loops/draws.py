@@ -16,7 +16,7 @@ def windows(draw: st.DrawFn, world_size: int, batches: int, least: int) -> Windo
     """Micro-batches of any tokens; at least so many tokens in all."""
     drawn = [[draw(_SIZES) for _ in range(batches)] for _ in range(world_size)]
     if least and not any(any(batch) for rank in drawn for batch in rank):
-        drawn[-1][-1].append(least)
+        drawn[-1][-1][-1] = least
     return tuple(tuple(tuple(batch) for batch in rank) for rank in drawn)
 
 
