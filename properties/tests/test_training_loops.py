@@ -104,7 +104,7 @@ def test_the_expectation_is_around_plain_sums_and_shows_each_token(policy: str) 
             middles = {due.loss: loss, due.norm: 5 * mean, **dict(zip(due.weights, weights, strict=True))}
             assert all((each.low + each.high) / 2 == middle for each, middle in middles.items())
             changes = {due.norm: 5 * least, due.weights[0]: 3 * due.rate * least, due.weights[1]: 4 * due.rate * least}
-            changes |= {due.loss: least * 11} if not place else {}
+            changes |= {due.loss: least * abs(loss / mean)}
             assert all(each.high - each.low < change for each, change in changes.items())
 
 
