@@ -10,15 +10,16 @@ import torch
 from torch.utils.data import DataLoader
 
 
-def accelerator(**options: Any) -> Any:
-    """An `Accelerator` of this process, as if it were the first."""
+def accelerator(gradient_accumulation_steps: int = 1, **options: Any) -> Any:
+    """An `Accelerator` of this process, as if it were the first; the options are those of its loaders."""
     from accelerate import Accelerator
     from accelerate.state import AcceleratorState, GradientState
     from accelerate.utils import DataLoaderConfiguration
 
     AcceleratorState._reset_state(reset_partial_state=True)
     GradientState._reset_state()
-    return Accelerator(cpu=True, dataloader_config=DataLoaderConfiguration(**options))
+    loaders = DataLoaderConfiguration(**options)
+    return Accelerator(cpu=True, gradient_accumulation_steps=gradient_accumulation_steps, dataloader_config=loaders)
 
 
 class AccelerateLoader:

@@ -1,0 +1,46 @@
+"""Loaders and training loops of packages that Lockstep does not need: each keeps its claims, where it is installed."""
+
+import pytest
+
+from lockstep.properties.catalogue import every_law
+from lockstep.properties.law import concerns
+from lockstep.properties.searching.search import search
+from lockstep.properties.tests.trials import trial_of
+from lockstep.properties.verdict import SilentlyWrong
+from lockstep.worlds.contract import World
+
+PACKAGES = {
+    "torchdata_data:TorchdataLoader": "torchdata",
+    "accelerate_data:AccelerateLoader": "accelerate",
+    "fabric_data:FabricLoader": "lightning_fabric",
+    "accelerate_loop:AccelerateTokens": "accelerate",
+    "fabric_loop:FabricLoop": "lightning_fabric",
+    "fabric_loop:FabricTokens": "lightning_fabric",
+    "transformers_loop:TrainerTokens": "transformers",
+    "transformers_loop:TrainerMicroBatches": "transformers",
+}
+LEAST = {"transformers": "5"}  # the version, where one is needed
+FIRST = "test_a_window_is_one_step_on_the_mean_that_is_claimed"
+
+
+@pytest.mark.parametrize("name", PACKAGES)
+def test_it_keeps_what_it_claims(request: pytest.FixtureRequest, name: str) -> None:
+    pytest.importorskip(PACKAGES[name], minversion=LEAST.get(PACKAGES[name]))
+    gloo: World = request.getfixturevalue("gloo")
+    trial = trial_of(f"lockstep.impls.frameworks.{name}", gloo)
+    for law in every_law().values():
+        if concerns(law, trial.claims):
+            found = search(law, trial, 10, seed_value=0)
+            assert (found.failures, found.refusals) == ([], []), law.name
+
+
+def test_accelerate_divides_a_last_window_as_if_it_were_full(request: pytest.FixtureRequest) -> None:
+    """The only law that its `accumulate` breaks; docs/findings has the script."""
+    pytest.importorskip("accelerate")
+    gloo: World = request.getfixturevalue("gloo")
+    trial = trial_of("lockstep.impls.frameworks.accelerate_loop:AccelerateLoop", gloo)
+    broken = {}
+    for law in every_law().values():
+        if concerns(law, trial.claims):
+            broken[law.name] = [type(each.broken) for each in search(law, trial, 30, seed_value=0).failures]
+    assert {name: kinds for name, kinds in broken.items() if kinds} == {FIRST: [SilentlyWrong]}
