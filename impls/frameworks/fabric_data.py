@@ -4,14 +4,17 @@ import os
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+import torch
 import torch.distributed as dist
 from torch.utils.data import DataLoader
 
 
 def fabric() -> Any:
     """A launched `Fabric` of the ranks that are there."""
+    compiles = torch.compile
     from lightning_fabric import Fabric
 
+    torch.compile = compiles  # importing it wraps `torch.compile`, and a process that is changed is not used again
     made = Fabric(accelerator="cpu", devices=dist.get_world_size(), strategy="ddp")
     made.launch()
     return made
