@@ -12,10 +12,12 @@ from typing import Any
 
 import torch
 from torch import nn
+from transformers import Trainer, TrainingArguments  # version 5; here, as importing them changes the path of imports
 
 from lockstep.impls.frameworks.accelerate_data import accelerator
 from lockstep.impls.training_loop import Batch
 
+gc.freeze()  # `train` collects garbage, which takes a second among all that is imported
 IGNORED = -100  # the label of a token that does not count
 
 
@@ -43,11 +45,6 @@ class TrainerTokens:
         scheduler: Any = None,
         max_norm: float | None = None,
     ) -> None:
-        from transformers import Trainer, TrainingArguments  # version 5
-
-        if not gc.get_freeze_count():
-            gc.freeze()  # `train` collects garbage, which takes a second among all that is imported
-        self.kind = Trainer
         accelerator()  # forgets the processes of an earlier one
         self.model = model
         self.optimizers = (optimizer, scheduler or torch.optim.lr_scheduler.ConstantLR(optimizer, 1))
@@ -67,7 +64,7 @@ class TrainerTokens:
 
     def trainer(self, **options: Any) -> Any:
         """A `Trainer` with this loss."""
-        return self.kind(compute_loss_func=over_all, **options)
+        return Trainer(compute_loss_func=over_all, **options)
 
     def train_step(self, micro_batches: Sequence[Batch]) -> tuple[float, float, float]:
         """An epoch of one window. The report is that of its log."""
@@ -84,22 +81,24 @@ class TrainerTokens:
         return log["loss"], log["grad_norm"], log["learning_rate"]
 
 
-class TrainerMicroBatches(TrainerTokens):
-    """With a `compute_loss` of its own: `loss_is_scaled_for_ga` is "`False` if it is a per-batch mean (the Trainer then
+class Means(Trainer):
+    """The mean of each micro-batch. `loss_is_scaled_for_ga` is "`False` if it is a per-batch mean (the Trainer then
     divides it by the number of gradient accumulation steps)".
     """
+
+    loss_is_scaled_for_ga = False
+
+    def compute_loss(self, model: nn.Module, inputs: Mapping[str, torch.Tensor], **_: Any) -> torch.Tensor:
+        """The documentation lets a subclass take the place of this method."""
+        counts = inputs["labels"].ne(IGNORED)
+        return (model(inputs["inputs"]) * counts).sum() / counts.sum().clamp(min=1)
+
+
+class TrainerMicroBatches(TrainerTokens):
+    """With a `compute_loss` of its own."""
 
     claims: Mapping[str, Any] = {"loop": True, "loss_mean": "micro-batch"}
 
     def trainer(self, **options: Any) -> Any:
         """A `Trainer` with this loss."""
-        from transformers import Trainer
-
-        class Means(Trainer):
-            loss_is_scaled_for_ga = False
-
-            def compute_loss(self, model: nn.Module, inputs: Mapping[str, torch.Tensor], **_: Any) -> torch.Tensor:
-                counts = inputs["labels"].ne(IGNORED)
-                return (model(inputs["inputs"]) * counts).sum() / counts.sum().clamp(min=1)
-
         return Means(**options)
