@@ -16,6 +16,7 @@
     average             the mean after a sum, by a kernel if the tensors are on a GPU
     collective_wrappers  wrappers of collectives that autograd can differentiate, on rings of sends and receives
     training_loop       a training loop: one step for a window of micro-batches on each rank
+    experts             data parallelism in which each parameter has the ranks that it is averaged over
     dealing             a sampler and a loader that deal samples to ranks, and resume after an interruption
     kernels             Triton: pack, unpack, average, scale, clip, norm, cast, and ZeRO's shard step
     faults              implementations with one known defect each, for the laws to find

@@ -68,6 +68,7 @@ Cost:
     played               the same for any program of computing, launching and waiting
     batches, sampler     samples per step, and which of them a rank sees
     window               the mean of a window of micro-batches on all ranks, by a policy
+    experts              gradients and norms of parameters that belong to some ranks of a mesh
     dealing              what samples dealt to ranks must keep, in any order
 
 Arguments:

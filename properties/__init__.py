@@ -48,6 +48,7 @@ More:
     kernels           P17, which has a bench of its own
     data              P20: samplers and loaders
     loops             P19: training loops
+    experts           P21: parameters that belong to some ranks
     soundness         whether the world itself is right; ``lockstep world`` prints its order of addition
     catalogue         every law, fault and twin
     demo              ``lockstep demo`` finds a bug from scratch

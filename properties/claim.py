@@ -17,7 +17,8 @@ class Shape:
     say what was seen of that; ``of_one_kind``: it takes no class, but has a rule of its own. ``spares_ranks``: it
     declares how many parameters there are for each rank. ``is_sampler``: it deals samples, and ``takes_batch``,
     ``takes_shuffle``, ``takes_drop_last``, ``resumes`` and ``gathers`` say what was seen of that. ``is_loop``: it is a
-    training loop; ``takes_scheduler`` and ``takes_max_norm`` say what was seen of that.
+    training loop; ``takes_scheduler`` and ``takes_max_norm`` say what was seen of that. ``has_experts``: it takes a
+    process group for each parameter; ``clips`` and ``saves_all`` say what was seen of that.
     """
 
     has_no_sync: bool | None
@@ -50,6 +51,9 @@ class Shape:
     is_loop: bool = False
     takes_scheduler: bool = False
     takes_max_norm: bool = False
+    has_experts: bool = False
+    clips: bool = False
+    saves_all: bool = False
 
     @property
     def leaves_weights(self) -> bool:

@@ -8,6 +8,7 @@ from difflib import get_close_matches
 from typing import Any
 
 from lockstep.oracle.dealing import REMAINDERS
+from lockstep.oracle.experts import EXPERT_DIVISORS
 from lockstep.oracle.joining import DIVISORS
 from lockstep.oracle.setup import AVERAGINGS, UNUSED, WIRES
 from lockstep.oracle.window import POLICIES
@@ -43,7 +44,7 @@ SAVED_BY = ("each rank", "rank 0")
 # What a sampler that was interrupted goes on on.
 RESUMES = ("same ranks", "any ranks")
 # What has laws of its own, and is held against no others: which claim says so, and the number of those laws.
-KINDS = {"kernels": "P17", "collectives": "P14", "sampler": "P20", "loop": "P19"}
+KINDS = {"kernels": "P17", "collectives": "P14", "sampler": "P20", "loop": "P19", "experts": "P21"}
 
 
 def _no_no_sync(shape: Shape) -> str:
@@ -167,6 +168,11 @@ def _no_sampler(name: str) -> Callable[["Claims"], str]:
 def _no_loop(name: str) -> Callable[["Claims"], str]:
     words = f"{name} is for training loops, and loop is False"
     return lambda claims: words if getattr(claims, name) and not claims.loop else ""
+
+
+def _no_experts(name: str) -> Callable[["Claims"], str]:
+    words = f"{name} is for parameters that belong to some ranks, and experts is False"
+    return lambda claims: words if getattr(claims, name) and not claims.experts else ""
 
 
 def _two_families(claims: "Claims") -> str:
@@ -646,6 +652,30 @@ class Claims:
     )
     skips_overflow: bool = claim(
         False, "It skips a step whose gradient is not finite on some rank.", excluded=_no_loop("skips_overflow")
+    )
+
+    # Parameters that belong to some ranks.
+    experts: bool = claim(
+        False,
+        "Its constructor takes `process_groups`, by parameter the ranks that have it. Only P21 is checked.",
+        inferred=lambda shape: shape.has_experts,
+    )
+    expert_divisor: str = claim(
+        EXPERT_DIVISORS[0],
+        "An expert's gradients are summed over its group, and divided by the number of all ranks, or of its group.",
+        choices=EXPERT_DIVISORS,
+    )
+    clips_experts: bool = claim(
+        False,
+        "Its `clip_grad_norm_` clips by the norm of the whole model's gradient, with the experts of all ranks.",
+        inferred=lambda shape: shape.clips,
+        excluded=_no_experts("clips_experts"),
+    )
+    saves_experts: bool = claim(
+        False,
+        "Its `full_parameters` has the experts of all ranks, and its `load_full` takes them on any mesh.",
+        inferred=lambda shape: shape.saves_all,
+        excluded=_no_experts("saves_experts"),
     )
 
     def __post_init__(self) -> None:

@@ -38,6 +38,10 @@ LOOPS = (
     "lockstep.impls.training_loop:PerRank",
     "lockstep.impls.training_loop:PerMicroBatch",
 )
+EXPERTS = (
+    "lockstep.impls.experts:ExpertParallel",
+    "lockstep.impls.experts:MeanOverGroup",
+)
 # Other options of the same packages: correct, and held against the laws only where they are named.
 OPTIONS = (
     "lockstep.impls.frameworks.torch_ddp:TorchDDPStaticGraph",
@@ -97,6 +101,7 @@ TRIED_OUT = {
     "": "lockstep.properties.ranks.program:try_out",
     "P19": "lockstep.properties.loops.rank:try_out",
     "P20": "lockstep.properties.data.rank:try_out",
+    "P21": "lockstep.properties.experts.rank:try_out",
 }
 NOT_FOUND = "NotFound: "  # how the message of a `properties.ranks.lookup.NotFound` begins in a rank's report
 
@@ -107,6 +112,8 @@ def as_found(implementation: Implementation) -> str:
         return _as_found_of_samplers(implementation.claims)
     if implementation.claims.loop:
         return _as_found_of_loops(implementation.claims)
+    if implementation.claims.experts:
+        return _as_found_of_experts(implementation.claims)
     if implementation.claims.family:
         return ""
     if implementation.made:
@@ -161,6 +168,16 @@ def _as_found_of_loops(claims: Claims) -> str:
     found += [f"the mean is over {over.get(claims.loss_mean, 'the tokens of each micro-batch, then micro-batches')}"]
     found += ["it clips the norm"] * claims.clips_norm + ["it steps a schedule"] * claims.follows_schedule
     return "; ".join([*found, *["it skips steps that overflow"] * claims.skips_overflow])
+
+
+def _as_found_of_experts(claims: Claims) -> str:
+    by = "all ranks" if claims.expert_divisor == "world" else "the ranks that have it"
+    found = [
+        "taken for a wrapper of dense parameters and experts",
+        f"an expert's gradient is divided by the number of {by}",
+    ]
+    found += ["it clips the norm"] * claims.clips_experts + ["it saves the experts of all ranks"] * claims.saves_experts
+    return "; ".join(found)
 
 
 class Unusable(ValueError):
@@ -248,6 +265,7 @@ def described(name: str, told: Mapping[str, Any]) -> Implementation:
     takes |= {name: told[name] for name in ("takes_replicas", "takes_keywords", "like_its_model")}
     takes |= {name: told.get(name, False) for name in ("shards", "plain_layers")}
     takes |= {"is_optimizer": bool(told["optimizer"]), **told["optimizer"], **told["sampler"], **told["loop"]}
+    takes |= told["experts"]
     finishes = None if told["made"] else told["finish"] is not None
     seen = Shape(**shape, **takes, finishes=finishes)
     claims = read_claims(told["claims"], seen)

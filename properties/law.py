@@ -150,6 +150,7 @@ FAMILIES: Mapping[str, str] = {
     "P18": "Cost and overlap",
     "P19": "Training loops",
     "P20": "Samplers and loaders",
+    "P21": "Parameters that belong to some ranks",
 }
 
 

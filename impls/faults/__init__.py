@@ -34,4 +34,5 @@ TOPICS = {
     "N": "Kernels",
     "O": "Samplers and loaders",
     "P": "Training loops",
+    "Q": "Parameters that belong to some ranks",
 }

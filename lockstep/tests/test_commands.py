@@ -136,7 +136,7 @@ def test_laws_and_claims_are_listed_and_explained(capsys: pytest.CaptureFixture[
     command.main(["laws"])
     laws = capsys.readouterr().out.splitlines()
     assert len(laws) > 110
-    assert len({line.split()[0] for line in laws}) == 20
+    assert len({line.split()[0] for line in laws}) == 21
     command.main(["laws", "P6"])
     assert "Why: " in capsys.readouterr().out
     command.main(["claims"])

@@ -13,7 +13,7 @@ FOLDER = Path(HOME) / "docs" / "laws"
 INDEX = """# Laws
 
 A *law* is a sentence about training that is true for every correct implementation of what it claims. Lockstep draws
-programs, runs them, and holds each law against what it sees. The laws come in families, P1 to P20.
+programs, runs them, and holds each law against what it sees. The laws come in families, P1 to P21.
 
 Each page below gives, for every law: what it says, why it holds, which published defects break it, and a
 *counterexample*: the smallest program on which a known fault breaks the law, as Lockstep reports it. Nobody wrote these

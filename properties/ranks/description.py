@@ -14,6 +14,7 @@ from lockstep.oracle.model import Parameter
 from lockstep.oracle.program import Scenario
 from lockstep.properties.claim import by_name, on_one_line
 from lockstep.properties.data import shape as data
+from lockstep.properties.experts import shape as experts
 from lockstep.properties.loops import shape as loops
 from lockstep.properties.ranks import names
 from lockstep.properties.ranks.adapter import (
@@ -70,6 +71,7 @@ def describe(name: str) -> Mapping[str, Any]:
         "optimizer": seen_of(target) if is_optimizer(target) else {},
         "sampler": data.seen_of(target),
         "loop": loops.seen_of(target),
+        "experts": experts.seen_of(target),
         "known_fault": getattr(target, "known_fault", None),
         "may_shard": _may_shard(target),
     }

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from hypothesis import settings
 
-from lockstep.properties.implementations import CORRECT, LOOPS, SAMPLERS, WRAPPERS, Unusable, try_out
+from lockstep.properties.implementations import CORRECT, EXPERTS, LOOPS, SAMPLERS, WRAPPERS, Unusable, try_out
 from lockstep.properties.kernels import device
 from lockstep.properties.models.on_yours import try_out_model
 from lockstep.properties.running import profiles
@@ -59,7 +59,7 @@ def begin(config: pytest.Config) -> tuple[Bench, Record | None]:
     report = Path(option("--report")) if option("--report") else None
     if option("--model") and not names:
         raise pytest.UsageError("--model: name what is to wrap the model, too")
-    bench = Bench(names or [*CORRECT, *WRAPPERS, *SAMPLERS, *LOOPS], where, report=report)
+    bench = Bench(names or [*CORRECT, *WRAPPERS, *SAMPLERS, *LOOPS, *EXPERTS], where, report=report)
     bench.pace = None if seconds is None else Pace(seconds, told["workercount"] if told else 1)
     if record is not None and not config.option.help:
         for name in bench.names:

@@ -84,7 +84,11 @@ def _minimal(law: Law, trial: Trial, budget: Budget, failure: Failure, draws: Se
 
 
 def _plainest(law: Law, trial: Trial) -> Minimal | None:
-    """The plainest program, if that goes wrong already: then whatever else does need not be looked at."""
+    """The plainest program, if that goes wrong already: then whatever else does need not be looked at. A family with
+    laws of its own, such as samplers, runs no programs.
+    """
+    if trial.claims.family:
+        return None
     broken = goes_wrong(replace(trial, aside=None, limit=SHRINK_LIMIT, witnessed=Counter()), PLAIN)
     return None if broken is None else _core(law, trial, Failure(PLAIN, broken))
 

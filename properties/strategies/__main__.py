@@ -31,8 +31,9 @@ T = TypeVar("T")
 _OF_OPTIMIZERS = ("is_optimizer", "of_one_kind", "averages_in_step")
 _OF_SAMPLERS = ("sampler", "batches", "shuffles", "drops_last", "gathers")
 _OF_LOOPS = ("loop", "clips_norm", "follows_schedule", "skips_overflow")
+_OF_EXPERTS = ("experts", "clips_experts", "saves_experts")
 _WITH_ONE_LAW = ("plain_layers", "steps_in_backward")
-_OF_NO_PROGRAM = (*_OF_OPTIMIZERS, *_OF_SAMPLERS, *_OF_LOOPS)
+_OF_NO_PROGRAM = (*_OF_OPTIMIZERS, *_OF_SAMPLERS, *_OF_LOOPS, *_OF_EXPERTS)
 _NO_SCENARIOS = ("kernels", "differentiable", "integers", *_WITH_ONE_LAW, *_OF_NO_PROGRAM)
 _PROMISES: dict[str, Any] = {
     field.name: True for field in fields(Claims) if field.default is False and field.name not in _NO_SCENARIOS

@@ -22,6 +22,7 @@ MAPPED = (
     "properties",
     "properties/data",
     "properties/defects",
+    "properties/experts",
     "properties/judging",
     "properties/kernels",
     "properties/loops",
