@@ -3,7 +3,7 @@
 from lockstep.properties.experts import draws
 from lockstep.properties.experts.expected import begin, expected
 from lockstep.properties.experts.mixture import Mixture
-from lockstep.properties.experts.run import each, judge_gradients, judge_weights, run, saved_by
+from lockstep.properties.experts.run import each, judge_gradients, judge_weights, results, run
 from lockstep.properties.law import law
 from lockstep.properties.trial import Trial
 from lockstep.properties.verdict import SilentlyWrong
@@ -23,8 +23,8 @@ def test_an_expert_gets_the_claimed_mean_over_its_own_ranks(trial: Trial, mixtur
     deepspeedai/DeepSpeed#6545, facebookresearch/fairseq#4220.
     """
     outcome = run(trial, mixture, mixture.world_size)
-    for rank, report in enumerate(outcome):
-        judge_weights(mixture, outcome, "Before the first step", rank, report.result["start"], begin(mixture))
+    for rank, seen in enumerate(results(outcome)):
+        judge_weights(mixture, outcome, "Before the first step", rank, seen["start"], begin(mixture))
     for place, rank, seen, due in each(trial, mixture, outcome):
         judge_gradients(mixture, outcome, place, rank, seen, due)
         judge_weights(mixture, outcome, f"After step {place}", rank, seen["weights"], due.weights)
@@ -63,11 +63,11 @@ def test_a_checkpoint_has_every_expert_and_restores_each_replica(trial: Trial, m
     first = run(trial, mixture, mixture.world_size)
     due = expected(mixture, trial.claims.expert_divisor)
     weights = due[len(mixture.steps) - 1].weights
-    for rank, report in enumerate(first):
-        judge_weights(mixture, first, "Before saving", rank, report.result["got"][-1]["weights"], weights)
-    second = run(trial, mixture, mixture.later_mesh.world_size, saved_by(first))
-    for rank, report in enumerate(second):
-        judge_weights(mixture, second, "After loading", rank, report.result["start"], weights)
-        for place, seen in enumerate(report.result["got"]):
-            right = due[len(mixture.steps) + place]
-            judge_weights(mixture, second, f"In step {place} after loading", rank, seen["weights"], right.weights)
+    for rank, seen in enumerate(results(first)):
+        judge_weights(mixture, first, "Before saving", rank, seen["got"][-1]["weights"], weights)
+    second = run(trial, mixture, mixture.later_mesh.world_size, results(first)[0]["saved"])
+    for rank, seen in enumerate(results(second)):
+        judge_weights(mixture, second, "After loading", rank, seen["start"], weights)
+        for place, got in enumerate(seen["got"]):
+            right = due[len(mixture.steps) + place].weights
+            judge_weights(mixture, second, f"In step {place} after loading", rank, got["weights"], right)

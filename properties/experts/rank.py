@@ -82,7 +82,7 @@ class Trained:
     def gradients(self) -> dict[str, list[float]]:
         """Of this rank's parameters; of None zeroes."""
         own = dict(self.model.named_parameters())
-        found = {name: parameter.grad for name, parameter in own.items()}
+        found: Mapping[str, Any] = {name: parameter.grad for name, parameter in own.items()}
         if adapter.offered(self.wrapped, "full_gradients"):
             found = adapter.as_named(self.wrapped.full_gradients())
         return {

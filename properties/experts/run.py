@@ -24,17 +24,15 @@ def run(trial: Trial, mixture: Mixture, world_size: int, saved: Any = None) -> O
     return outcome
 
 
-def saved_by(outcome: Outcome) -> Any:
-    """The parameters that rank 0 saved."""
-    seen: Any = outcome[0].result
-    return seen["saved"]
+def results(outcome: Outcome) -> list[Any]:
+    """The observations of each rank."""
+    return [report.result for report in outcome]
 
 
 def each(trial: Trial, mixture: Mixture, outcome: Outcome) -> Iterator[tuple[int, int, Any, Expected]]:
     """The number of each step that was run before saving, each rank, what was seen there, and what is due."""
     for place, due in enumerate(expected(mixture, trial.claims.expert_divisor)[: len(mixture.steps)]):
-        for rank, report in enumerate(outcome):
-            seen: Any = report.result
+        for rank, seen in enumerate(results(outcome)):
             yield place, rank, seen["got"][place], due
 
 

@@ -24,6 +24,7 @@ from lockstep.properties.tests.user_experts import Forgets
 from lockstep.worlds.contract import World
 
 USER = "lockstep.properties.tests.user_experts"
+TWO_MESHES = "lockstep.impls.frameworks.fsdp2_experts"
 TAKEN = "taken for a wrapper of dense parameters and experts"
 FOUND = {
     "lockstep.impls.experts:MeanOverGroup": f"{TAKEN}; an expert's gradient is divided by the number of the ranks that "
@@ -57,11 +58,15 @@ def test_what_is_beyond_a_mesh_of_data_and_expert_ranks_is_refused_in_one_line(s
     assert "\n" not in str(refused.value)
 
 
-def test_what_declares_nothing_and_is_right_passes(sim: World) -> None:
-    trial = trial_of(f"{USER}:Hooked", sim)
+@pytest.mark.parametrize(
+    "name", [f"{USER}:Hooked", f"{TWO_MESHES}:FSDP2Experts", f"{TWO_MESHES}:FSDP2ExpertsAsTheyCome"]
+)
+def test_what_is_right_passes(sim: World, name: str) -> None:
+    """Code that declares nothing, and FSDP2 with either divisor."""
+    trial = trial_of(name, sim)
     for law in every_law().values():
         if concerns(law, trial.claims):
-            assert search(law, trial, 30, seed_value=0).failures == []
+            assert search(law, trial, 10, seed_value=0).failures == []
 
 
 def test_a_check_tells_of_the_gradient_that_is_wrong_and_of_no_program(tmp_path: Any) -> None:
