@@ -30,6 +30,7 @@ _KINDS = {
     "P17": "a set of kernels",
     "P19": "a training loop",
     "P20": "a sampler or a data loader",
+    "P21": "a wrapper of experts",
 }
 
 
