@@ -17,6 +17,11 @@ COMMANDS = {
         "diff before.json after.json",
         "lockstep.commands.diff",
     ),
+    "conformance": (
+        "hold frameworks that are installed against the laws, as pages",
+        "conformance torch --examples 10",
+        "lockstep.commands.conformance",
+    ),
     "exhaust": (
         "run every small program, and find the smallest one that fails",
         "exhaust my_ddp:MyDDP --size 9",

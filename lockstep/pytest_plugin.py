@@ -34,6 +34,7 @@ from lockstep.properties.running.budget import Budget
 from lockstep.properties.running.hold import hold as hold_against
 from lockstep.properties.running.import_path import another_lockstep
 from lockstep.properties.running.options import IMPLEMENTATION, add_options
+from lockstep.properties.running.profiles import of_so_many
 from lockstep.properties.running.record import Record
 from lockstep.properties.running.selection import hold_together, of_kernels, pairs, part, plainest_first, runs
 from lockstep.properties.running.summary import summary
@@ -147,7 +148,8 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """A law that an implementation does not claim, or a world cannot have, is not run; the matrix says so."""
     bench, of_a_user = config.stash[_BENCH], bool(config.getoption("--impl"))
-    probed = of_a_user and bench.pace is None  # what is not claimed would take half of the time
+    # What is not claimed would take half of the time.
+    probed = of_a_user and bench.pace is None and config.getoption("--examples") is None
     kept = part(config.getoption("--shard"), [item for item in items if runs(bench, item, probed)])
     if len(kept) < len(items):
         chosen = set(map(id, kept))
@@ -252,8 +254,10 @@ def budget(request: pytest.FixtureRequest, trial: Trial) -> Budget:
             print(f"{begin}{line}", file=sys.stderr, flush=True)
 
     bench = config.stash[_BENCH]
-    others = bench.others[trial.implementation.name, trial.world.name]
-    return Budget(config.getoption(SEED), config.stash[_RECORD], say, len(bench.names), others=others, pace=bench.pace)
+    others, most = bench.others[trial.implementation.name, trial.world.name], config.getoption("--examples")
+    examples = most and of_so_many(most, trial.implementation.name, trial.world.name != "sim")
+    told = {"examples": examples, "others": others, "pace": bench.pace}
+    return Budget(config.getoption(SEED), config.stash[_RECORD], say, len(bench.names), **told)
 
 
 @pytest.fixture

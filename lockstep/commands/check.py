@@ -148,6 +148,7 @@ def _asked(asked: argparse.Namespace) -> list[str]:
         "--device": asked.device,
         "--model": asked.model,
         "--ranks-per-gpu": asked.ranks_per_gpu,
+        "--examples": asked.examples,
         "--budget": asked.budget,
         "--shard": asked.shard,
         "--record": asked.record,

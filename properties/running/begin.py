@@ -41,6 +41,8 @@ def begin(config: pytest.Config) -> tuple[Bench, Record | None]:
         where = decide(*asked, workers, option("--any-order"))
         part(option("--shard"), [])
         seconds = seconds_of(option("--budget")) if option("--budget") else None
+        if option("--examples") is not None and (option("--examples") < 1 or seconds is not None):
+            raise Unusable(f"--examples {option('--examples')}: give a number of at least 1, and no --budget")
         if option("--report") and Path(option("--report")).exists() and not Path(option("--report")).is_dir():
             raise Unusable(f"--report {option('--report')}: that is a file; name a folder for the scripts of failures")
         if (html := option("--html")) and (Path(html).is_dir() or not Path(html).absolute().parent.is_dir()):

@@ -43,6 +43,11 @@ OPTIONS: Mapping[str, Mapping[str, Any]] = {
         "metavar": "MODULE:NAME",
         "help": "a function that makes your model: check only that",
     },
+    "--examples": {
+        "type": int,
+        "metavar": "N",
+        "help": "programs per law on sim, a tenth on real processes and of FSDP (default: the profile's)",
+    },
     "--budget": {
         "metavar": "TIME",
         "help": "finish in about this time, such as 60s or 5m",

@@ -1,0 +1,62 @@
+"""`lockstep conformance`: frameworks against the laws, as pages; and two such reports side by side."""
+
+import argparse
+from collections.abc import Sequence
+from pathlib import Path
+
+from lockstep.properties.conformance import holding, page
+from lockstep.properties.conformance.rows import ROWS
+from lockstep.properties.implementations import Unusable
+from lockstep.properties.results.diff import differences
+from lockstep.properties.results.document import read
+
+EXAMPLES = 10
+
+
+def main(parser: argparse.ArgumentParser, arguments: Sequence[str]) -> None:
+    """Run the rows that are missing and write the pages, or compare two reports. Raises SystemExit."""
+    if arguments[:1] == ["diff"]:
+        _diff(parser, arguments[1:])
+    parser.usage = "lockstep conformance [ROW ...] [options], or lockstep conformance diff BEFORE AFTER"
+    parser.description = "Hold each framework that is installed against the laws, and write the pages of the report."
+    parser.add_argument("rows", nargs="*", metavar="ROW", help="a framework, or an adapter's name (default: all)")
+    parser.add_argument("--examples", type=int, default=EXAMPLES, metavar="N", help="programs per law (default: 10)")
+    parser.add_argument("--seed", type=int, default=0, metavar="N", help="draw these programs (default: 0)")
+    parser.add_argument("--folder", type=Path, default=holding.FOLDER, help="of the report (default: docs/conformance)")
+    parser.add_argument("--pages-only", action="store_true", help="run nothing: write the pages from what is there")
+    asked = parser.parse_args(arguments)
+    names = {name for row in ROWS for name in (row.framework, row.name)}
+    if unknown := [name for name in asked.rows if name not in names]:
+        parser.error(f"{unknown[0]}: there is no such row; there are {', '.join(sorted(names))}")
+    rows = [row for row in ROWS if not asked.rows or {row.framework, row.name} & {*asked.rows}]
+    if not asked.pages_only:
+        holding.hold_all(rows, asked.folder, asked.examples, asked.seed, lambda line: print(line, flush=True))
+    asked.folder.mkdir(parents=True, exist_ok=True)
+    for path, text in page.as_written(asked.folder).items():
+        path.write_text(text, "utf-8")
+    raise SystemExit(0)
+
+
+def _diff(parser: argparse.ArgumentParser, arguments: Sequence[str]) -> None:
+    """Print what differs between the rows of two folders. Raises SystemExit with 1 where something got worse."""
+    parser.usage = "lockstep conformance diff BEFORE AFTER"
+    parser.add_argument("before", type=Path, help="the folder of a report")
+    parser.add_argument("after", type=Path, help="that of a later one")
+    asked = parser.parse_args(arguments)
+    files = {path.name for folder in (asked.before, asked.after) for path in (folder / "results").glob("*.json")}
+    if not files:
+        parser.error(f"{asked.before}: there is no report, neither here nor in {asked.after}")
+    worse = False
+    for name in sorted(files):
+        places = [folder / "results" / name for folder in (asked.before, asked.after)]
+        there = [place.is_file() for place in places]
+        if not all(there):
+            print(f"{name.removesuffix('.json')}: only in the {'second' if there[1] else 'first'} report")
+            continue
+        try:
+            lines, is_worse = differences(*map(read, places))
+        except Unusable as error:
+            parser.error(str(error))
+        print("\n".join(lines or [f"{name.removesuffix('.json')}: the same"]))
+        worse = worse or is_worse
+    raise SystemExit(int(worse))

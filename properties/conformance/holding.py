@@ -1,0 +1,88 @@
+"""`lockstep check --json` for each row of the conformance report. A file that is there, of the same versions, seed,
+world and number of programs, is not made again, so that a report can be made in parts.
+"""
+
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from importlib.metadata import version
+from pathlib import Path
+
+import lockstep
+from lockstep.home import HOME
+from lockstep.properties.conformance.rows import Row
+from lockstep.properties.implementations import Unusable
+from lockstep.properties.results.document import Document, read, write
+
+FOLDER = Path(HOME) / "docs" / "conformance"
+KNOWN = "known.toml"  # the failures that are findings, in the folder of a report
+TOLD = ("torch", "numpy", "hypothesis")
+LIMIT = 1200  # seconds for a row
+
+
+def place_of(row: Row, folder: Path) -> Path:
+    """The file of a row."""
+    return folder / "results" / f"{row.framework}-{row.name}.json"
+
+
+def programs(examples: int) -> str:
+    """The profile of a document that a run with so many examples has made."""
+    return f"{examples} programs for each law"
+
+
+def is_there(row: Row, folder: Path, examples: int, seed: int) -> bool:
+    """True if the file of a row tells of a whole run like the one that is asked for."""
+    try:
+        found = read(place_of(row, folder))
+    except Unusable:
+        return False
+    asked = (programs(examples), str(seed), (row.world,), lockstep.__version__, _versions(row), False)
+    return asked == (found.profile, found.seed, found.worlds, found.lockstep, dict(found.versions), found.stopped)
+
+
+def hold(row: Row, folder: Path, examples: int, seed: int) -> Document | None:
+    """Hold a row against the laws, and file it. None: the run ended without verdicts, or after `LIMIT`."""
+    place = place_of(row, folder)
+    place.parent.mkdir(parents=True, exist_ok=True)
+    place.unlink(missing_ok=True)
+    options = {"--world": row.world, "--examples": examples, "--seed": seed, "-n": 0, "--json": place}
+    options |= {"--report": folder / "reports"}
+    options |= {"--known": folder / KNOWN} if (folder / KNOWN).is_file() else {}
+    told = [part for name, value in options.items() for part in (name, str(value))]
+    command = [sys.executable, "-m", "lockstep", "check", row.target, *told]
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, (HOME, os.environ.get("PYTHONPATH"))))}
+    with subprocess.Popen(command, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as running:
+        try:
+            running.wait(LIMIT)
+        except subprocess.TimeoutExpired:
+            running.terminate()  # as by Ctrl-C: verdicts so far are kept
+    try:
+        found = read(place)
+    except Unusable:
+        return None
+    defects = {id(each): replace(each, script="") for target in found.targets for each in target.defects}
+    targets = tuple(
+        replace(target, defects=tuple(defects[id(each)] for each in target.defects)) for target in found.targets
+    )
+    found = replace(found, targets=targets, profile=programs(examples), versions=_versions(row))
+    write(found, place)
+    return found
+
+
+def hold_all(rows: Sequence[Row], folder: Path, examples: int, seed: int, say: Callable[[str], None]) -> None:
+    """Hold each row that is not there yet, one after the other, and tell of each in a line."""
+    for number, row in enumerate(rows, 1):
+        where = f"{number} of {len(rows)}: {row.framework} {row.name}"
+        if row.versions is None:
+            say(f"{where}: skipped; {row.framework} is not installed")
+        elif is_there(row, folder, examples, seed):
+            say(f"{where}: there already")
+        else:
+            found = hold(row, folder, examples, seed)
+            say(f"{where}: {'no verdict' if found is None else f'{found.seconds:.0f} s'}")
+
+
+def _versions(row: Row) -> dict[str, str]:
+    return {name: version(name) for name in TOLD} | dict(row.versions or {})

@@ -1,0 +1,96 @@
+"""The conformance report: its pages say what its files say, and what is there is not run again."""
+
+import subprocess
+import sys
+from dataclasses import fields, replace
+from pathlib import Path
+
+import pytest
+
+from lockstep.properties.claims import Claims
+from lockstep.properties.conformance import holding, page
+from lockstep.properties.conformance.rows import FRAMEWORKS, ROWS, Row
+from lockstep.properties.implementations import described
+from lockstep.properties.ranks.description import describe
+from lockstep.properties.results.document import Document, LawEnd, Target, read, write
+
+SAMPLER = Row("torch", "torch_data:TorchSampler")
+NAMES = {each.name for each in fields(Claims)}
+
+
+@pytest.mark.parametrize("row", ROWS, ids=lambda row: row.name)
+def test_every_row_claims_what_there_is_with_or_without_its_package(row: Row) -> None:
+    described(row.target, describe(row.target))
+    assert {*getattr(row.adapter, "why", {})} <= NAMES
+    assert row.adapter.__doc__
+
+
+@pytest.mark.parametrize("row", [row for row in ROWS if row.framework != "torch" and "_data" not in row.place])
+def test_every_claim_of_a_package_has_its_reason(row: Row) -> None:
+    assert {*row.adapter.claims} <= {*row.adapter.why}
+
+
+def test_rows_have_names_of_their_own() -> None:
+    assert len({row.name for row in ROWS}) == len(ROWS)
+
+
+@pytest.mark.parametrize("path", page.as_written(), ids=lambda path: path.name)
+def test_the_pages_say_what_the_files_say(path: Path) -> None:
+    assert path.read_text() == page.as_written()[path], "write it with `lockstep conformance --pages-only`"
+
+
+@pytest.mark.parametrize(
+    ("ends", "told"),
+    [
+        ((), ""),
+        (("not claimed",), ""),
+        (("holds", "holds"), "10"),
+        (("holds", "not claimed"), "5"),
+        (("holds", "refuses"), "refuses"),
+        (("cannot be judged: D1 breaks every program that it needs",), "?"),
+        (("silently wrong",), "**silently wrong**"),
+    ],
+)
+def test_a_cell_tells_how_a_family_has_ended(ends: tuple[str, ...], told: str) -> None:
+    laws = tuple(LawEnd(f"P3 law {place}", "sim", end, runs=5) for place, end in enumerate(ends))
+    other = LawEnd("P30 another", "sim", "holds", runs=7)
+    assert page.cell(Target("a:b", laws=(*laws, other)), "P3") == told
+
+
+def test_a_cell_names_the_defects_apart_from_which_laws_hold() -> None:
+    law = LawEnd("P3 a law", "sim", "holds apart from D2", runs=4, left_out={"D2": 3})
+    assert page.cell(Target("a:b", laws=(law,)), "P3") == "4 D2"
+
+
+def test_a_row_that_is_there_is_not_run_again(tmp_path: Path) -> None:
+    said: list[str] = []
+    holding.hold_all([SAMPLER], tmp_path, 1, 0, said.append)
+    place = holding.place_of(SAMPLER, tmp_path)
+    first = place.stat().st_mtime_ns
+    (target,) = read(place).targets
+    assert any(law.verdict == "holds" for law in target.laws)
+    holding.hold_all([SAMPLER], tmp_path, 1, 0, said.append)
+    assert said[1].endswith("there already")
+    assert place.stat().st_mtime_ns == first
+    assert not holding.is_there(SAMPLER, tmp_path, 2, 0)
+    assert not holding.is_there(SAMPLER, tmp_path, 1, 1)
+    write(replace(read(place), stopped=True), place)
+    assert not holding.is_there(SAMPLER, tmp_path, 1, 0)
+
+
+def test_a_row_whose_package_is_missing_is_told_in_a_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(FRAMEWORKS, "none", ("no-such-distribution", ""))  # type: ignore[arg-type]
+    said: list[str] = []
+    holding.hold_all([Row("none", "torch_data:TorchSampler")], tmp_path, 1, 0, said.append)
+    assert said == ["1 of 1: none TorchSampler: skipped; none is not installed"]
+
+
+def test_two_reports_are_compared(tmp_path: Path) -> None:
+    for when, verdict in (("before", "holds"), ("after", "silently wrong")):
+        laws = (LawEnd("P20 a law", "sim", verdict, runs=5),)
+        document = Document("0.1.0", {}, "", "", ("sim",), False, (Target("a:b", laws=laws),))
+        write(document, tmp_path / when / "results" / "torch-A.json")
+    command = [sys.executable, "-m", "lockstep", "conformance", "diff", "before", "after"]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True)
+    assert done.returncode == 1, done.stderr
+    assert "changed: P20 a law on sim: holds before, silently wrong after" in done.stdout
