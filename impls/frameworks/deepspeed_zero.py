@@ -30,6 +30,7 @@ with contextlib.suppress(ImportError):  # claims can be read without it
 _DOCUMENTED = "https://deepspeed.readthedocs.io/en/latest/training.html"
 _STATE = "https://deepspeed.readthedocs.io/en/latest/zero3.html"
 _CONFIG = "https://www.deepspeed.ai/docs/config-json/"
+_HOOKED = f"the loss goes backward by hooks on outputs; documented is `engine.backward(loss)`: {_DOCUMENTED}"
 _SIZES = ("reduce_bucket_size", "allgather_bucket_size")  # of buffers that take gigabytes as they come
 
 
@@ -51,13 +52,19 @@ class DeepSpeedZeRO1(nn.Module):
         "accumulation": True,
         "stage": 1,
         "float64": False,
+        "adds_to_averages": False,
         "outlive_steps": False,
+        "output_classes": False,
+        "in_place": False,
         "reloads": False,
     }
     why: dict[str, str] = {
         "accumulation": f"`no_sync`, or `set_gradient_accumulation_boundary`: {_DOCUMENTED}",
         "stage": f"`zero_optimization`: {_CONFIG}",
         "float64": "declined: it is stepped in float32 (docs/findings)",
+        "adds_to_averages": f"declined: each window ends in a step, which zeroes gradients: {_DOCUMENTED}",
+        "output_classes": f"declined: {_HOOKED}",
+        "in_place": f"declined: {_HOOKED}",
         "outlive_steps": f"declined: the engine's step zeroes gradients: {_DOCUMENTED}",
         "reloads": "declined: the documentation loads checkpoints from files of the engine's: "
         "https://deepspeed.readthedocs.io/en/latest/model-checkpointing.html",
@@ -78,6 +85,7 @@ class DeepSpeedZeRO1(nn.Module):
         config = {
             "train_micro_batch_size_per_gpu": 1,
             "gradient_accumulation_steps": 1,
+            "gradient_clipping": 0.0,
             "zero_optimization": {"stage": self.stage, **dict.fromkeys(_SIZES, 2**16)},
             "zero_allow_untested_optimizer": True,
         }
@@ -112,6 +120,14 @@ class DeepSpeedZeRO1(nn.Module):
         self.engine.zero_grad()
         self.engine.optimizer.zero_grad()
 
+    def clip_grad_norm_(self, max_norm: float, norm_type: float = 2.0) -> torch.Tensor:
+        """Refused: the engine clips in its step, as its configuration says."""
+        raise NotImplementedError("DeepSpeed's engine clips in its step, by a norm of its configuration")
+
+    def unscale_(self, scale: float) -> bool:
+        """Refused: the engine scales losses itself, where its configuration asks for fp16."""
+        raise NotImplementedError("DeepSpeed's engine scales losses itself")
+
     def full_parameters(self) -> dict[str, torch.Tensor]:
         """Whole on every rank."""
         return {name: parameter.detach() for name, parameter in self.named.items()}
@@ -140,7 +156,9 @@ class DeepSpeedZeRO1(nn.Module):
     def load_full(
         self, parameters: Mapping[str, torch.Tensor], optimizer_state: Mapping[str, Mapping[str, torch.Tensor]] | None
     ) -> None:
-        """By `safe_set_full_fp32_param` and `safe_set_full_optimizer_state`."""
+        """By `safe_set_full_fp32_param` and `safe_set_full_optimizer_state`, which there is from the first step on."""
+        if not self.steps and any((optimizer_state or {}).values()):
+            raise NotImplementedError("DeepSpeed loads optimizer state into a new engine from files of its own alone")
         for name, values in parameters.items():
             self.set(name, values)
             if self.named[name].requires_grad:

@@ -32,11 +32,14 @@ class MegatronDDP(nn.Module):
         "averaging": "multiply by reciprocal then sum",
         "several_dtypes": True,
         "unused": "zero",
+        "adds_to_averages": False,
     }
     why: dict[str, str] = {
         "accumulation": f"`no_sync` turns off gradient synchronization: {_DOCUMENTED}",
         "averaging": f"gradients are divided by the data-parallel size and then summed: {_DOCUMENTED}",
         "several_dtypes": f"a buffer for each dtype: {_DOCUMENTED}",
+        "adds_to_averages": "declined: `zero_grad_buffer` must be called at the beginning of each iteration: "
+        f"{_DOCUMENTED}",
         "unused": f"main gradients lie in buffers, which are zeroed each iteration: {_DOCUMENTED}",
     }
     options: dict[str, Any] = {}
@@ -58,6 +61,14 @@ class MegatronDDP(nn.Module):
     def forward(self, *inputs: Any, **named: Any) -> Any:
         """The wrapped module's forward."""
         return self.wrapped(*inputs, **named)
+
+    def state_dict(self, *arguments: Any, **named: Any) -> Any:
+        """Of the wrapper, which gives its module's."""
+        return self.wrapped.state_dict(*arguments, **named)
+
+    def load_state_dict(self, state_dict: Any, strict: bool = True, assign: bool = False) -> Any:
+        """Of the wrapper, which hands it to its module."""
+        return self.wrapped.load_state_dict(state_dict, strict=strict)
 
     @contextlib.contextmanager
     def no_sync(self) -> Iterator[None]:

@@ -53,18 +53,22 @@ def hold(row: Row, folder: Path, examples: int, seed: int) -> Document | None:
     told = [part for name, value in options.items() for part in (name, str(value))]
     command = [sys.executable, "-m", "lockstep", "check", row.target, *told]
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, (HOME, os.environ.get("PYTHONPATH"))))}
-    with subprocess.Popen(command, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as running:
+    log = folder / "reports" / f"{row.name}.txt"
+    log.parent.mkdir(parents=True, exist_ok=True)
+    with log.open("w") as out, subprocess.Popen(command, env=environment, stdout=out, stderr=out) as running:
         try:
             running.wait(LIMIT)
-        except subprocess.TimeoutExpired:
-            running.terminate()  # as by Ctrl-C: verdicts so far are kept
+        except BaseException as ended:  # verdicts so far are kept, as by Ctrl-C
+            running.terminate()
+            if not isinstance(ended, subprocess.TimeoutExpired):
+                raise
     try:
         found = read(place)
     except Unusable:
         return None
-    defects = {id(each): replace(each, script="") for target in found.targets for each in target.defects}
+    # The scripts are not kept: whoever runs the row again gets them.
     targets = tuple(
-        replace(target, defects=tuple(defects[id(each)] for each in target.defects)) for target in found.targets
+        replace(target, defects=tuple(replace(each, script="") for each in target.defects)) for target in found.targets
     )
     found = replace(found, targets=targets, profile=programs(examples), versions=_versions(row))
     write(found, place)

@@ -1,15 +1,17 @@
 """The pages of the conformance report, made from the files of its rows and from the adapters."""
 
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
-from lockstep.properties.conformance.holding import FOLDER, place_of
+from lockstep.properties.conformance.holding import FOLDER, KNOWN, place_of
 from lockstep.properties.conformance.rows import FRAMEWORKS, ROWS, Row
 from lockstep.properties.implementations import Unusable
 from lockstep.properties.law import FAMILIES
 from lockstep.properties.pages.findings import Finding, findings
+from lockstep.properties.results import known
 from lockstep.properties.results.document import Defect, Document, LawEnd, Target, read
+from lockstep.properties.results.known import Known
 from lockstep.properties.verdict import HOLDS, IMPOSSIBLE, NOT_CLAIMED, REFUSES
 
 HEAD = """# Conformance
@@ -48,10 +50,11 @@ def results(folder: Path) -> dict[Row, Document]:
 def as_written(folder: Path = FOLDER) -> dict[Path, str]:
     """The text of each page by its path."""
     documents = results(folder)
+    entries = known.every(folder / KNOWN) if (folder / KNOWN).is_file() else ()
     pages = {folder / "index.md": index(documents)}
     for framework in FRAMEWORKS:
         rows = [row for row in ROWS if row.framework == framework]
-        pages[folder / f"{framework}.md"] = page(framework, rows, documents)
+        pages[folder / f"{framework}.md"] = page(framework, rows, documents, entries)
     return pages
 
 
@@ -123,7 +126,7 @@ def cell(target: Target, number: str) -> str:
     return " ".join([str(sum(law.runs for law in held)), *apart])
 
 
-def page(framework: str, rows: Iterable[Row], documents: Mapping[Row, Document]) -> str:
+def page(framework: str, rows: Iterable[Row], documents: Mapping[Row, Document], entries: Sequence[Known] = ()) -> str:
     """The page of a framework: what each row claims and why, and its defects."""
     of_it = [each for each in findings() if each.path.parent.name == framework]
     parts = [f"# Conformance of {framework}\n", f"Documentation: <{FRAMEWORKS[framework][1]}>\n"]
@@ -131,11 +134,11 @@ def page(framework: str, rows: Iterable[Row], documents: Mapping[Row, Document])
         told = "\n".join(f"- [{each.title}]({_link(each)})" for each in of_it)
         parts.append(f"Findings, each with a script:\n\n{told}\n")
     for row in rows:
-        parts += _section(row, documents.get(row))
+        parts += _section(row, documents.get(row), entries)
     return "\n".join(parts)
 
 
-def _section(row: Row, document: Document | None) -> Iterator[str]:
+def _section(row: Row, document: Document | None, entries: Sequence[Known]) -> Iterator[str]:
     adapter = row.adapter
     says = " ".join((adapter.__doc__ or "").split())
     yield f"## {row.name}\n\n{says}\n"
@@ -150,7 +153,8 @@ def _section(row: Row, document: Document | None) -> Iterator[str]:
         return
     (target,) = document.targets or (Target(row.target),)
     for each in target.defects:
-        yield _defect(each)
+        reasons = [entry.reason for entry in entries if entry.is_of(target.name) and entry.cause == each.cause]
+        yield _defect(each, next(iter(reasons), each.known))
     yield _laws(target)
 
 
@@ -160,10 +164,12 @@ def _laws(target: Target) -> str:
     return "\n".join(["| law | verdict | programs |", "| --- | --- | ---: |", *lines]) + "\n"
 
 
-def _defect(found: Defect) -> str:
-    """A defect: its law, what it needs, and the smallest program as the report has it."""
-    known = {each.path.stem: each for each in findings()}.get(found.known.split()[0] if found.known else "")
-    told = f" Known: [{known.title}]({_link(known)})." if known else f" Known: {found.known}." if found.known else ""
+def _defect(found: Defect, reason: str) -> str:
+    """A defect: its law, what it needs, and the smallest program as the report has it. ``reason``: of its entry among
+    the known failures, a finding's path or words.
+    """
+    finding = next((each for each in findings() if reason.endswith(f"{each.path.parent.name}/{each.path.name}")), None)
+    told = f" Known: [{finding.title}]({_link(finding)})." if finding else f" Known: {reason}." if reason else ""
     report = "\n".join(f"    {line}".rstrip() for line in found.report.splitlines())
     return (
         f"**{found.id}: {found.verdict}**, {found.law}. It needs: {found.cause or 'nothing more'}.{told}\n\n{report}\n"
