@@ -256,7 +256,7 @@ def budget(request: pytest.FixtureRequest, trial: Trial) -> Budget:
     bench = config.stash[_BENCH]
     others, most = bench.others[trial.implementation.name, trial.world.name], config.getoption("--examples")
     examples = most and of_so_many(most, trial.implementation.name, trial.world.name != "sim")
-    told = {"examples": examples, "others": others, "pace": bench.pace}
+    told: dict[str, Any] = {"examples": examples, "others": others, "pace": bench.pace}
     return Budget(config.getoption(SEED), config.stash[_RECORD], say, len(bench.names), **told)
 
 
@@ -319,12 +319,13 @@ def pytest_report_header(config: pytest.Config) -> list[str]:
     profile, seed, bench = settings.get_current_profile_name(), config.getoption(SEED), config.stash[_BENCH]
     count = {world: profiles.examples(world != "sim", len(bench.names)) for world in bench.where.worlds}
     examples = ", ".join(f"{most} on {world}" for world, most in count.items())
+    asked = config.getoption("--examples")
     other = another_lockstep(config.invocation_params.dir)
     return [
         f"lockstep: {', '.join(names)}; lockstep {lockstep.__version__}, {versions}",
         *([f"lockstep: {Path(__file__).parent} is what runs, and not {Path(other).parent}"] if other else []),
         *(f"lockstep: {name}" for name in _as_found(config)),
-        f"lockstep: examples per law: {examples} (profile {profile})",
+        f"lockstep: examples per law: {asked or f'{examples} (profile {profile})'}",
         *([f"lockstep: seed {seed} repeats the run"] if seed is not None else []),
         *bench.where.words(),
         *([f"lockstep: on the model of {bench.model.name} alone"] if bench.model else []),

@@ -53,6 +53,7 @@ More:
     catalogue         every law, fault and twin
     demo              ``lockstep demo`` finds a bug from scratch
     pages             the documentation that is made from the code: ``python -m lockstep.properties.pages``
+    conformance       frameworks that have an adapter, held against the laws: ``lockstep conformance``
     gallery           ``python -m lockstep.properties.gallery`` searches for a counterexample to each law, for its page
     reported          ``python -m lockstep.properties.reported`` writes docs/published-defects.md
 """

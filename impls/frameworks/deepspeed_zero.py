@@ -143,7 +143,7 @@ class DeepSpeedZeRO1(nn.Module):
 
     def full_optimizer_state(self) -> dict[str, dict[str, torch.Tensor]]:
         """By `safe_get_full_optimizer_state`; step counts as the plain optimizer has them."""
-        (held, *_) = [*self.plain.state.values(), {}]
+        held: Mapping[str, Any] = next(iter(self.plain.state.values()), {})
         found: dict[str, dict[str, torch.Tensor]] = {name: {} for name in self.named}
         for name, parameter in self.named.items():
             for key, value in held.items() if self.steps and parameter.requires_grad else ():

@@ -21,7 +21,7 @@ def manager() -> Any:
     """torchft's manager without its server: no replica fails, and none is late."""
     from torchft.manager import Manager
 
-    class AllThere(Manager):  # type: ignore[misc]
+    class AllThere(Manager):
         """Every replica takes part."""
 
         def __init__(self) -> None:
@@ -34,7 +34,7 @@ def manager() -> Any:
             """The replicas are known."""
 
         def num_participants(self) -> int:
-            """How many replicas take part."""
+            """The number of replicas that take part."""
             return dist.get_world_size()
 
         def is_participating(self) -> bool:

@@ -153,8 +153,8 @@ def _section(row: Row, document: Document | None, entries: Sequence[Known]) -> I
         return
     (target,) = document.targets or (Target(row.target),)
     for each in target.defects:
-        reasons = [entry.reason for entry in entries if entry.is_of(target.name) and entry.cause == each.cause]
-        yield _defect(each, next(iter(reasons), each.known))
+        told = [entry.reason for entry in entries if entry.is_of(target.name) and entry.cause == each.cause]
+        yield _defect(each, next(iter(told), each.known))
     yield _laws(target)
 
 

@@ -44,7 +44,7 @@ class Row:
 
     @property
     def target(self) -> str:
-        """What `lockstep check` takes."""
+        """The argument of `lockstep check`."""
         return f"lockstep.impls.frameworks.{self.place}"
 
     @property

@@ -20,7 +20,7 @@ OPTIONS: Mapping[str, Mapping[str, Any]] = {
         "default": [],
         "choices": WORLDS,
         "metavar": "WORLD",
-        "help": f"where ranks run: {', '.join(WORLDS)}; may be given several times (default: {' and '.join(DEFAULT)})",
+        "help": f"any of {', '.join(WORLDS)} (default: {' and '.join(DEFAULT)})",
     },
     "--device": {
         "choices": DEVICES,
@@ -46,7 +46,7 @@ OPTIONS: Mapping[str, Mapping[str, Any]] = {
     "--examples": {
         "type": int,
         "metavar": "N",
-        "help": "programs per law on sim, a tenth on real processes and of FSDP (default: the profile's)",
+        "help": "programs per law, a tenth on real processes",
     },
     "--budget": {
         "metavar": "TIME",

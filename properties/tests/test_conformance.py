@@ -79,7 +79,7 @@ def test_a_row_that_is_there_is_not_run_again(tmp_path: Path) -> None:
 
 
 def test_a_row_whose_package_is_missing_is_told_in_a_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(FRAMEWORKS, "none", ("no-such-distribution", ""))  # type: ignore[arg-type]
+    monkeypatch.setitem(FRAMEWORKS, "none", ("no-such-distribution", ""))
     said: list[str] = []
     holding.hold_all([Row("none", "torch_data:TorchSampler")], tmp_path, 1, 0, said.append)
     assert said == ["1 of 1: none TorchSampler: skipped; none is not installed"]
