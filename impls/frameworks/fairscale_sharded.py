@@ -28,7 +28,7 @@ class FairscaleSharded(nn.Module):
         "accumulation": True,
         "freezing": True,
         "unfreezing": True,
-        "buffers": "initial",
+        "buffers": None,
         "adds_to_averages": False,
         "averaging": "multiply by reciprocal then sum",
         "stage": 2,
@@ -41,7 +41,7 @@ class FairscaleSharded(nn.Module):
         "accumulation": f"`no_sync` disables gradient synchronization: {_WRAPPER}",
         "freezing": f"`auto_refresh_trainable` follows `requires_grad`: {_WRAPPER}",
         "unfreezing": f"`auto_refresh_trainable` follows `requires_grad`: {_WRAPPER}",
-        "buffers": f"`sync_models_at_startup`; `broadcast_buffers` is off, as it leaves `no_sync` out: {_WRAPPER}",
+        "buffers": f"declined: they are broadcast before each forward, but not inside `no_sync`: {_WRAPPER}",
         "adds_to_averages": f"declined: after backward some ranks have no gradient to add to: {_WRAPPER}",
         "stage": f"it implements gradient sharding, and OSS shards the state: {_WRAPPER}",
         "same_bits": f"OSS wraps an arbitrary optimizer: {_OPTIMIZER}",
@@ -62,8 +62,8 @@ class FairscaleSharded(nn.Module):
     ) -> Any:
         """The optimizer first, then the wrapper."""
         self.optimizer = OSS(torch_groups(groups, self.named), optim=kind, **defaults)
-        options = {"broadcast_buffers": False, "warn_on_trainable_params_changed": False}
-        self.wrapped = ShardedDataParallel(self.inner, self.optimizer, **options, **self.options)
+        options = {"warn_on_trainable_params_changed": False, **self.options}
+        self.wrapped = ShardedDataParallel(self.inner, self.optimizer, **options)
         return self.optimizer
 
     def forward(self, *inputs: Any, **named: Any) -> Any:

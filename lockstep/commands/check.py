@@ -89,7 +89,7 @@ def _add_to(parser: argparse.ArgumentParser) -> None:
         "--profile",
         choices=PROFILES,
         metavar="PROFILE",
-        help="programs per law: dev 100, ci, release 500, nightly 5000",
+        help="programs per law on sim: dev 100 (default), ci (default where CI is set) and release 500, nightly 5000",
     )
     parser.add_argument("--seed", metavar="N", type=int, help="draw the programs of an earlier run again")
     parser.add_argument("-n", metavar="N", default="auto", help="processes to use (default: one for each core)")

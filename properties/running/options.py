@@ -20,7 +20,7 @@ OPTIONS: Mapping[str, Mapping[str, Any]] = {
         "default": [],
         "choices": WORLDS,
         "metavar": "WORLD",
-        "help": f"any of {', '.join(WORLDS)} (default: {' and '.join(DEFAULT)})",
+        "help": f"any of {', '.join(WORLDS)} (default: {', '.join(DEFAULT)})",
     },
     "--device": {
         "choices": DEVICES,
