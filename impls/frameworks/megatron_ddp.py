@@ -19,6 +19,7 @@ with contextlib.suppress(ImportError):  # claims can be read without it
     from megatron.core.transformer import TransformerConfig
 
 _DOCUMENTED = "https://docs.nvidia.com/megatron-core/developer-guide/latest/api-guide/distributed.html"
+_ZEROED = f"`zero_grad_buffer` needs to be called at the beginning of each training iteration: {_DOCUMENTED}"
 
 
 class MegatronDDP(nn.Module):
@@ -33,13 +34,14 @@ class MegatronDDP(nn.Module):
         "several_dtypes": True,
         "unused": "zero",
         "adds_to_averages": False,
+        "zeroes_late": False,
     }
     why: dict[str, str] = {
         "accumulation": f"`no_sync` turns off gradient synchronization: {_DOCUMENTED}",
         "averaging": f"gradients are divided by the data-parallel size and then summed: {_DOCUMENTED}",
         "several_dtypes": f"a buffer for each dtype: {_DOCUMENTED}",
-        "adds_to_averages": "declined: `zero_grad_buffer` must be called at the beginning of each iteration: "
-        f"{_DOCUMENTED}",
+        "adds_to_averages": f"declined: {_ZEROED}",
+        "zeroes_late": f"declined: {_ZEROED}",
         "unused": f"main gradients lie in buffers, which are zeroed each iteration: {_DOCUMENTED}",
     }
     options: dict[str, Any] = {}

@@ -4,6 +4,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
+from lockstep.properties.catalogue import every_law
 from lockstep.properties.conformance.holding import FOLDER, KNOWN, place_of
 from lockstep.properties.conformance.rows import FRAMEWORKS, ROWS, Row
 from lockstep.properties.implementations import Unusable
@@ -29,8 +30,10 @@ A cell is a family of [laws](../laws/index.md):
 - **wrong**, **hangs**, **crashes** and a defect: a law was broken by it; wrong is *silently wrong*, or *wasteful*
 - refuses: an error on every rank, before any harm
 - ?: it could not be judged, as each program that the law needs has a known defect
+- …: the run was stopped before all laws of the family had ended
 - nothing: not claimed
 """
+MISSING = "…"
 WORST = ("silently wrong", "wasteful", "hangs", "crashes")
 SHORT = {"silently wrong": "wrong", "wasteful": "wrong"}
 COLUMNS = tuple(number for number in FAMILIES if number != "P17")  # which is about kernels
@@ -71,7 +74,7 @@ def index(documents: Mapping[Row, Document]) -> str:
         world = "not run"
         if row in documents:
             (target,) = documents[row].targets or (Target(row.target),)
-            cells, world = [cell(target, number) for number in COLUMNS], row.world
+            cells, world = [cell(target, number, documents[row].stopped) for number in COLUMNS], row.world
         lines.append(f"| {row.framework} | {link} | {world} | {' | '.join(cells)} |")
     return "\n".join([*lines, "", *_about(documents)]) + "\n"
 
@@ -105,9 +108,17 @@ def _versions(documents: Iterable[Document]) -> str:
     return ", ".join(found)
 
 
-def cell(target: Target, number: str) -> str:
-    """The end of a family of laws for a row."""
-    laws = [law for law in target.laws if law.law.split()[0] == number and law.verdict != NOT_CLAIMED]
+def cell(target: Target, number: str, stopped: bool = False) -> str:
+    """The end of a family of laws for a row. ``stopped``: its run was, so that some laws may be missing."""
+    there = [law for law in target.laws if law.law.split()[0] == number]
+    missing = stopped and len(there) < sum(law.number == number for law in every_law().values())
+    return (
+        f"{_ended(target, [law for law in there if law.verdict != NOT_CLAIMED])} {MISSING if missing else ''}".strip()
+    )
+
+
+def _ended(target: Target, laws: Sequence[LawEnd]) -> str:
+    """The end of some laws together."""
     broken = dict.fromkeys(name for law in laws for name in law.defects)
     if broken:
         defects = [each for each in target.defects if each.id in broken]

@@ -7,11 +7,13 @@ from pathlib import Path
 
 import pytest
 
+from lockstep.home import HOME
 from lockstep.properties.claims import Claims
 from lockstep.properties.conformance import holding, page
 from lockstep.properties.conformance.rows import FRAMEWORKS, ROWS, Row
 from lockstep.properties.implementations import described
 from lockstep.properties.ranks.description import describe
+from lockstep.properties.results import known
 from lockstep.properties.results.document import Document, LawEnd, Target, read, write
 
 SAMPLER = Row("torch", "torch_data:TorchSampler")
@@ -60,6 +62,18 @@ def test_a_cell_tells_how_a_family_has_ended(ends: tuple[str, ...], told: str) -
 def test_a_cell_names_the_defects_apart_from_which_laws_hold() -> None:
     law = LawEnd("P3 a law", "sim", "holds apart from D2", runs=4, left_out={"D2": 3})
     assert page.cell(Target("a:b", laws=(law,)), "P3") == "4 D2"
+
+
+def test_a_cell_tells_that_a_run_was_stopped() -> None:
+    law = LawEnd("P3 a law", "sim", "holds", runs=4)
+    assert page.cell(Target("a:b", laws=(law,)), "P3", stopped=True) == "4 …"
+    assert page.cell(Target("a:b", laws=(law,)), "P4", stopped=True) == "…"
+
+
+def test_known_failures_are_of_rows_and_have_scripts() -> None:
+    for entry in known.every(holding.FOLDER / holding.KNOWN):
+        assert entry.implementation in {row.target for row in ROWS}
+        assert (Path(HOME) / entry.reason).is_file()
 
 
 def test_a_row_that_is_there_is_not_run_again(tmp_path: Path) -> None:
