@@ -1,6 +1,6 @@
 """DeepSpeed's engine at ZeRO's stages 1 to 3, with the caller's optimizer. They need the package deepspeed.
 
-The engine is called, the loss goes backward, the engine steps. At stage 0 the loss cannot go backward by itself:
+The engine is called, backward runs, the engine steps. At stage 0 nobody can call `backward` of the loss itself:
 DeepSpeed refuses it and asks for `engine.backward(loss)`, which no program of ours calls.
 """
 
@@ -30,7 +30,7 @@ with contextlib.suppress(ImportError):  # claims can be read without it
 _DOCUMENTED = "https://deepspeed.readthedocs.io/en/latest/training.html"
 _STATE = "https://deepspeed.readthedocs.io/en/latest/zero3.html"
 _CONFIG = "https://www.deepspeed.ai/docs/config-json/"
-_HOOKED = f"the loss goes backward by hooks on outputs; documented is `engine.backward(loss)`: {_DOCUMENTED}"
+_HOOKED = f"backward is followed by hooks on outputs; documented is `engine.backward(loss)`: {_DOCUMENTED}"
 _SIZES = ("reduce_bucket_size", "allgather_bucket_size")  # of buffers that take gigabytes as they come
 
 

@@ -21,7 +21,8 @@ Each row is an adapter of a framework in `impls/frameworks/`, held against every
 documentation promises. `lockstep conformance` runs the rows that are not there yet and writes this page, and
 `lockstep conformance diff` compares two such folders. `docs/conformance/results` has the results of each row as data.
 
-Few programs were drawn for each law, so "holds" is weak evidence: a finding is certain, its absence is not.
+Few programs were drawn for each law, so "holds" is weak evidence. A defect that is known has a script that shows it
+without Lockstep. The others have no such script yet.
 
 A cell is a family of [laws](../laws/index.md):
 
