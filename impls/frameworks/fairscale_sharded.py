@@ -151,7 +151,8 @@ def fairscale_oss(params: Any, optimizer_cls: type[torch.optim.Optimizer], **opt
     return OSS(params, optim=optimizer_cls, **options)
 
 
-fairscale_oss.claims = {"saved_by": "rank 0"}  # type: ignore[attr-defined]
+fairscale_oss.claims = {"saved_by": "rank 0", "freezing": False}  # type: ignore[attr-defined]
 fairscale_oss.why = {  # type: ignore[attr-defined]
+    "freezing": f"declined: the caller must call `refresh_trainable`: {_OPTIMIZER}",
     "saved_by": f"`consolidate_state_dict` materializes the state on one rank: {_OPTIMIZER}",
 }
