@@ -319,13 +319,15 @@ def pytest_report_header(config: pytest.Config) -> list[str]:
     profile, seed, bench = settings.get_current_profile_name(), config.getoption(SEED), config.stash[_BENCH]
     count = {world: profiles.examples(world != "sim", len(bench.names)) for world in bench.where.worlds}
     examples = ", ".join(f"{most} on {world}" for world, most in count.items())
-    asked = config.getoption("--examples")
+    asked, seconds = config.getoption("--examples"), config.getoption("--budget")
+    told = f"examples per law: {asked or f'{examples} (profile {profile})'}"
+    told = f"about {seconds} for all laws together, in place of a number of examples" if seconds else told
     other = another_lockstep(config.invocation_params.dir)
     return [
         f"lockstep: {', '.join(names)}; lockstep {lockstep.__version__}, {versions}",
         *([f"lockstep: {Path(__file__).parent} is what runs, and not {Path(other).parent}"] if other else []),
         *(f"lockstep: {name}" for name in _as_found(config)),
-        f"lockstep: examples per law: {asked or f'{examples} (profile {profile})'}",
+        f"lockstep: {told}",
         *([f"lockstep: seed {seed} repeats the run"] if seed is not None else []),
         *bench.where.words(),
         *([f"lockstep: on the model of {bench.model.name} alone"] if bench.model else []),

@@ -5,6 +5,7 @@ docstrings of `Trainer` and `TrainingArguments`. Its state is one for each proce
 it.
 """
 
+import contextlib
 import gc
 import os
 from collections.abc import Mapping, Sequence
@@ -12,12 +13,28 @@ from typing import Any
 
 import torch
 from torch import nn
-from transformers import Trainer, TrainingArguments  # version 5; here, as importing them changes the path of imports
 
 from lockstep.impls.frameworks.accelerate_data import accelerator
 from lockstep.impls.training_loop import Batch
 
-gc.freeze()  # `train` collects garbage, which takes a second among all that is imported
+with contextlib.suppress(ImportError):  # claims can be read without it
+    from transformers import Trainer, TrainingArguments  # version 5; here, as importing changes the path of imports
+
+    gc.freeze()  # `train` collects garbage, which takes a second among all that is imported
+
+    class Means(Trainer):
+        """The mean of each micro-batch. `loss_is_scaled_for_ga` is "`False` if it is a per-batch mean (the Trainer then
+        divides it by the number of gradient accumulation steps)".
+        """
+
+        loss_is_scaled_for_ga = False
+
+        def compute_loss(self, model: nn.Module, inputs: Mapping[str, torch.Tensor], **_: Any) -> torch.Tensor:
+            """The documentation lets a subclass take the place of this method."""
+            counts = inputs["labels"].ne(IGNORED)
+            return (model(inputs["inputs"]) * counts).sum() / counts.sum().clamp(min=1)
+
+
 IGNORED = -100  # the label of a token that does not count
 
 
@@ -79,19 +96,6 @@ class TrainerTokens:
         found.train()
         log = found.state.log_history[0]
         return log["loss"], log["grad_norm"], log["learning_rate"]
-
-
-class Means(Trainer):
-    """The mean of each micro-batch. `loss_is_scaled_for_ga` is "`False` if it is a per-batch mean (the Trainer then
-    divides it by the number of gradient accumulation steps)".
-    """
-
-    loss_is_scaled_for_ga = False
-
-    def compute_loss(self, model: nn.Module, inputs: Mapping[str, torch.Tensor], **_: Any) -> torch.Tensor:
-        """The documentation lets a subclass take the place of this method."""
-        counts = inputs["labels"].ne(IGNORED)
-        return (model(inputs["inputs"]) * counts).sum() / counts.sum().clamp(min=1)
 
 
 class TrainerMicroBatches(TrainerTokens):

@@ -22,7 +22,8 @@ def main(parser: argparse.ArgumentParser, arguments: Sequence[str]) -> None:
     parser.add_argument("rows", nargs="*", metavar="ROW", help="a framework, or an adapter's name (default: all)")
     parser.add_argument("--examples", type=int, default=EXAMPLES, metavar="N", help="programs per law (default: 10)")
     parser.add_argument("--seed", type=int, default=0, metavar="N", help="draw these programs (default: 0)")
-    parser.add_argument("--folder", type=Path, default=holding.FOLDER, help="of the report (default: docs/conformance)")
+    where = f"of the report (default: {holding.FOLDER.name})"
+    parser.add_argument("--folder", type=Path, default=holding.FOLDER, help=where)
     parser.add_argument("--pages-only", action="store_true", help="run nothing: write the pages from what is there")
     asked = parser.parse_args(arguments)
     names = {name for row in ROWS for name in (row.framework, row.name)}

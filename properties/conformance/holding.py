@@ -11,12 +11,12 @@ from importlib.metadata import version
 from pathlib import Path
 
 import lockstep
-from lockstep.home import HOME
+from lockstep.home import HOME, IS_CLONE
 from lockstep.properties.conformance.rows import Row
 from lockstep.properties.implementations import Unusable
 from lockstep.properties.results.document import Document, read, write
 
-FOLDER = Path(HOME) / "docs" / "conformance"
+FOLDER = Path(HOME) / "docs" / "conformance" if IS_CLONE else Path("conformance")
 KNOWN = "known.toml"  # the failures that are findings, in the folder of a report
 TOLD = ("torch", "numpy", "hypothesis")
 LIMIT = 1200  # seconds for a row

@@ -24,6 +24,7 @@ FRAMEWORKS: Mapping[str, tuple[str, str]] = {
     ),
     "torchdata": ("torchdata", "https://meta-pytorch.org/data/main/torchdata.stateful_dataloader.html"),
     "torchft": ("torchft-nightly", "https://meta-pytorch.org/torchft/ddp.html"),
+    "transformers": ("transformers", "https://huggingface.co/docs/transformers/en/trainer_recipes"),
 }
 
 
@@ -82,15 +83,19 @@ ROWS: tuple[Row, ...] = (
     *_of("torch", "sim", "fsdp1", "FSDP1", "FSDP1ShardsGradients", "FSDP1ShardsNothing"),
     *_of("torch", "sim", "fsdp1", "FSDP1Hybrid", "FSDP1Compressed"),
     *_of("torch", "sim", "fsdp2", "FSDP2", "FSDP2KeepsParameters", "FSDP2ReducesInDouble", "FSDP2Compressed"),
+    *_of("torch", "sim", "fsdp2_experts", "FSDP2Experts", "FSDP2ExpertsAsTheyCome"),
     *_of("torch", "sim", "torch_data", "TorchSampler", "TorchLoader"),
     *_of("accelerate", "gloo", "accelerate_data", "AccelerateLoader", "AccelerateUneven", "AccelerateSplit"),
     *_of("accelerate", "gloo", "accelerate_data", "AccelerateStateful"),
+    *_of("accelerate", "gloo", "accelerate_loop", "AccelerateLoop", "AccelerateTokens"),
     *_of("deepspeed", "sim", "deepspeed_zero", *(f"DeepSpeedZeRO{stage}" for stage in (1, 2, 3))),
     *_of("fairscale", "sim", "fairscale_sharded", "FairscaleSharded", "FairscaleUnbucketed", "fairscale_oss"),
     *_of("lightning-fabric", "gloo", "fabric_data", "FabricLoader"),
+    *_of("lightning-fabric", "gloo", "fabric_loop", "FabricLoop", "FabricTokens"),
     *_of("megatron-core", "sim", "megatron_ddp", "MegatronDDP", "MegatronOverlapped"),
     *_of("pipegoose", "sim", "pipegoose", "pipegoose_ddp", "pipegoose_zero1"),
     *_of("pytorch-pfn-extras", "sim", "pfn_ddp", "pfn_ddp"),
     *_of("torchdata", "sim", "torchdata_data", "TorchdataLoader", "TorchdataStatefulSampler"),
     *_of("torchft", "gloo", "torchft_ddp", "torchft_ddp", "torchft_pure_ddp"),
+    *_of("transformers", "gloo", "transformers_loop", "TrainerTokens", "TrainerMicroBatches"),
 )

@@ -13,15 +13,17 @@ Filed = Mapping[str, Any]
 FEW = 12  # laws, which are told one by one
 
 
-def overview(filed: Sequence[Filed], defects: Sequence[Filed], complete: bool = True) -> list[str]:
+def overview(
+    filed: Sequence[Filed], defects: Sequence[Filed], complete: bool = True, stopped: bool = False
+) -> list[str]:
     """The lines, a part for each implementation. ``filed`` and ``defects``: as `properties.verdict` describes them.
-    ``complete``: the run was asked for all laws.
+    ``complete``: the run was asked for all laws. ``stopped``: some of them had not ended.
     """
     lines = []
     for name in dict.fromkeys(each["implementation"] for each in filed):
         mine = [each for each in filed if each["implementation"] == name]
         known = [each for each in defects if each["implementation"] == name]
-        lines += [_heading(name, known, mine, complete), *_defects(known)]
+        lines += [_heading(name, known, mine, complete, stopped), *_defects(known)]
         if len({each["law"] for each in mine}) <= FEW:
             lines += matrix(mine, folded=True)[1:]
         else:
@@ -29,21 +31,24 @@ def overview(filed: Sequence[Filed], defects: Sequence[Filed], complete: bool = 
     return lines
 
 
-def named(filed: Sequence[Filed], defects: Sequence[Filed], complete: bool = True) -> list[str]:
+def named(filed: Sequence[Filed], defects: Sequence[Filed], complete: bool = True, stopped: bool = False) -> list[str]:
     """The defects alone, which stand before a list of all laws."""
     lines = []
     for name in dict.fromkeys(each["implementation"] for each in defects):
         mine, known = ([each for each in some if each["implementation"] == name] for some in (filed, defects))
-        lines += [_heading(name, known, mine, complete), *_defects(known)]
+        lines += [_heading(name, known, mine, complete, stopped), *_defects(known)]
     return lines
 
 
-def _heading(name: str, known: Sequence[Filed], filed: Sequence[Filed], complete: bool) -> str:
+def _heading(name: str, known: Sequence[Filed], filed: Sequence[Filed], complete: bool, stopped: bool) -> str:
+    count = f"{len(known)} defect{'s' * (len(known) > 1)}"
+    if stopped:
+        so_far = f"has {count} so far" if known else "no defect was found so far"
+        return f"{name}{'' if known else ':'} {so_far}. The run was stopped before every law was checked."
     which = "claimed" if complete else "checked"
     if not known:
         ended = {each["verdict"] for each in filed if _is_claimed(each)}
         return f"{name}: no defect was found; every {which} law holds." if ended <= {HOLDS} else f"{name}:"
-    count = f"{len(known)} defect{'s' * (len(known) > 1)}"
     if any(each["stops"] for each in known):
         return f"{name} has {count}. The plainest program fails, so nothing else can be judged."
     whole = all(HOLDS in each["verdict"] or "broken" in each["verdict"] for each in filed if _is_claimed(each))

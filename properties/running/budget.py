@@ -76,7 +76,8 @@ class Budget:
                 progress.examples += kept["examples"]
                 continue
             if portion and self.others.seldom is not None:
-                draws = self.others.seldom.draws(law, trial.claims, whole.refused) or draws
+                rare = self.others.seldom.draws(law, trial.claims, whole.refused)
+                draws = draws if rare is None else rare
             before, shown = Counter(trial.witnessed), Counter(self.others.shown)
             found = search(
                 progress.law,

@@ -28,9 +28,9 @@ def summary(
     complete = complete and not stopped
     told = None if defects is None else [defect.filed for defect in defects]
     if folded and told is not None:
-        lines = overview(filed, told, complete)
+        lines = overview(filed, told, complete, stopped)
     else:
-        lines = [*([] if told is None else named(filed, told, complete)), *matrix(filed, folded)]
+        lines = [*([] if told is None else named(filed, told, complete, stopped)), *matrix(filed, folded)]
     if not lines:
         return []
     lines += ["", totals(filed), *_scripts(filed)]

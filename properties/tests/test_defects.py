@@ -157,6 +157,9 @@ def test_the_end_of_a_run_is_told_by_defects_and_families() -> None:
         "  Not claimed: 2 laws (-v lists them). Lockstep tried 1 of them on a few programs: 1 crashes.",
     ]
     assert overview(laws, known, complete=False)[0] == "mine has 1 defect. Without it, every checked law holds."
+    so_far = "so far. The run was stopped before every law was checked."
+    assert overview(laws, known, complete=False, stopped=True)[0] == f"mine has 1 defect {so_far}"
+    assert overview(laws[:3], [], complete=False, stopped=True)[0] == f"mine: no defect was found {so_far}"
 
 
 @pytest.mark.parametrize("processes", ["0", "2"])
