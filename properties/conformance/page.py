@@ -152,7 +152,7 @@ def page(framework: str, rows: Iterable[Row], documents: Mapping[Row, Document],
 
 def _section(row: Row, document: Document | None, entries: Sequence[Known]) -> Iterator[str]:
     adapter = row.adapter
-    says = " ".join((adapter.__doc__ or "").split())
+    says = " ".join((adapter.__doc__ or "").split("\n\n")[0].split())  # a table may follow
     yield f"## {row.name}\n\n{says}\n"
     yield f"    lockstep check {row.target} --world {row.world}\n"
     reasons = dict(getattr(adapter, "why", {}))
