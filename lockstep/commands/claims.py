@@ -11,8 +11,8 @@ from lockstep.properties.catalogue import every_law
 from lockstep.properties.claim import told as declared
 from lockstep.properties.claims import Claims
 from lockstep.properties.law import concerns, sentence
+from lockstep.properties.reports.paragraphs import fit_the_terminal, width
 
-WIDTH = 100
 HOW = """A class says what it claims in an attribute, such as
     claims = {"unused": "untouched", "sixteen_bits": True}
 A claim that the class leaves out has the value in brackets. Some follow from its methods and arguments."""
@@ -22,11 +22,12 @@ def main(parser: argparse.ArgumentParser, arguments: Sequence[str]) -> None:
     """Print the claims."""
     parser.add_argument("claim", nargs="?", help="the name of a claim (default: list all claims)")
     asked = parser.parse_args(arguments)
+    fit_the_terminal()
     known = {each.name: each for each in fields(Claims)}
     if asked.claim is None:
         print(f"{HOW}\n")
         for each in known.values():
-            told = textwrap.wrap(f"{declared(each).says} [{each.default!r}]", WIDTH - 25)
+            told = textwrap.wrap(f"{declared(each).says} [{each.default!r}]", width() - 25)
             print("\n".join([f"{each.name:24} {told[0]}", *(f"{'':24} {line}" for line in told[1:])]))
         return
     if asked.claim not in known:
@@ -38,7 +39,7 @@ def main(parser: argparse.ArgumentParser, arguments: Sequence[str]) -> None:
 
 def _explained(claim: "Field[Any]") -> Iterator[str]:
     """One claim: what it promises, its values, and the laws that hang on it."""
-    yield from textwrap.wrap(f"{claim.name}: {declared(claim).says}", WIDTH)
+    yield from textwrap.wrap(f"{claim.name}: {declared(claim).says}", width())
     yield f"    values      {', '.join(map(repr, _values(claim))) or 'a whole number'}"
     yield f"    by default  {claim.default!r}"
     for told, laws in _laws(claim).items():

@@ -18,7 +18,7 @@ from lockstep.properties.naming import model_words
 from lockstep.properties.reports import notes, otherwise, real_models
 from lockstep.properties.reports.opening import opening
 from lockstep.properties.reports.origin import explain
-from lockstep.properties.reports.paragraphs import entry, wrapped
+from lockstep.properties.reports.paragraphs import command_entry, entry, wrapped
 from lockstep.properties.reports.picture import picture
 from lockstep.properties.reports.repeats import repeats
 from lockstep.properties.reports.whereabouts import from_here
@@ -90,7 +90,7 @@ def _told(law: Law, trial: Trial, diagnosis: Diagnosis) -> tuple[str, Path | Non
     elif isinstance(scenario, Scenario):
         command, script = _script(law, trial, broken)
         silent = entry("Note", IN_NO_VALUE) if script is not None and _in_no_value(broken) else []
-        again = [*entry("See it", command), *silent, *entry("Scenario", repr(scenario))]
+        again = [*command_entry("See it", command), *silent, *entry("Scenario", repr(scenario))]
     else:
         again = real_models.again(trial, scenario)
     usual = otherwise.no_reason(broken.choices) if least is not None else []

@@ -28,9 +28,19 @@ def entry(title: str, text: str) -> list[str]:
     return wrapped(f"{title + ':':11}{text}", " " * 11)
 
 
-def wrapped(text: str, indent: str) -> list[str]:
-    """A paragraph whose further lines are indented; only spaces are broken at, so that names and paths stay whole."""
-    return textwrap.wrap(text, width(), subsequent_indent=indent, break_long_words=False, break_on_hyphens=False)
+def command_entry(title: str, command: str) -> list[str]:
+    """A titled command; its lines end in a backslash where it goes on, so that it can be copied to a shell."""
+    *lines, last = wrapped(f"{title + ':':11}{command}", " " * 11, spare=2)
+    return [*(f"{line} \\" for line in lines), last]
+
+
+def wrapped(text: str, indent: str, spare: int = 0) -> list[str]:
+    """A paragraph whose further lines are indented; only spaces are broken at, so that names and paths stay whole.
+
+    ``spare``: the characters that stay free at the end of each line.
+    """
+    room = width() - spare
+    return textwrap.wrap(text, room, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False)
 
 
 def fitted(line: str) -> str:
