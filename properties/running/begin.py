@@ -4,7 +4,7 @@ import signal
 import threading
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import pytest
 from hypothesis import settings
@@ -87,5 +87,11 @@ def end_as_by_ctrl_c(config: pytest.Config) -> None:
         signal.signal(signal.SIGTERM, signal.SIG_DFL)
 
     if threading.current_thread() is threading.main_thread() and signal.getsignal(signal.SIGTERM) is signal.SIG_DFL:
-        signal.signal(signal.SIGTERM, signal.default_int_handler)
+        signal.signal(signal.SIGTERM, _end_once)
         config.add_cleanup(as_usual)
+
+
+def _end_once(number: int, frame: Any) -> NoReturn:
+    """Raises KeyboardInterrupt. `timeout` sends its signal twice: a second one would cut off what pytest does then."""
+    signal.signal(number, signal.SIG_IGN)
+    raise KeyboardInterrupt

@@ -175,6 +175,9 @@ def test_when_pytest_is_interrupted_or_killed_in_the_middle_of_an_example_nothin
                 time.sleep(0.02)
             assert (tmp_path / "begun").exists()
             pytest_itself.send_signal(end)
+            if end is signal.SIGTERM:
+                time.sleep(0.2)
+                pytest_itself.send_signal(end)  # as `timeout` does
             output, _ = pytest_itself.communicate(timeout=20)
             assert gone(marked(f"LOCKSTEP_TEST={tmp_path}"))
             assert {path.name for path in tmp_path.glob("lockstep-*")} <= {"lockstep-report"}
