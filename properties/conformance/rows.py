@@ -84,6 +84,7 @@ ROWS: tuple[Row, ...] = (
     *_of("torch", "sim", "fsdp1", "FSDP1Hybrid", "FSDP1Compressed"),
     *_of("torch", "sim", "fsdp2", "FSDP2", "FSDP2KeepsParameters", "FSDP2ReducesInDouble", "FSDP2Compressed"),
     *_of("torch", "sim", "fsdp2_experts", "FSDP2Experts", "FSDP2ExpertsAsTheyCome"),
+    *_of("torch", "sim", "torch_collectives", "TorchCollectives"),
     *_of("torch", "sim", "torch_data", "TorchSampler", "TorchLoader"),
     *_of("accelerate", "gloo", "accelerate_data", "AccelerateLoader", "AccelerateUneven", "AccelerateSplit"),
     *_of("accelerate", "gloo", "accelerate_data", "AccelerateStateful"),
