@@ -1,10 +1,12 @@
 """The choices of a run, made before anything is collected: implementations, worlds, the seed, the record."""
 
+import math
 import signal
 import threading
+import time
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any
 
 import pytest
 from hypothesis import settings
@@ -22,6 +24,7 @@ from lockstep.properties.running.where import decide
 from lockstep.worlds import torchrun
 
 SEED = "hypothesis_seed"  # the option of Hypothesis' own plugin, and what a worker of pytest-xdist is told
+TWICE = 1.0  # seconds; signals that are less apart are one
 
 
 def begin(config: pytest.Config) -> tuple[Bench, Record | None]:
@@ -81,17 +84,20 @@ def begin(config: pytest.Config) -> tuple[Bench, Record | None]:
 
 
 def end_as_by_ctrl_c(config: pytest.Config) -> None:
-    """A time limit's signal ends a run as Ctrl-C does: verdicts so far are told and kept."""
+    """A time limit's signal ends a run as Ctrl-C does: verdicts so far are told and kept. `timeout` sends it twice, and
+    the second, right after the first, would cut off what pytest does then.
+    """
+    last = -math.inf
+
+    def end(*_: object) -> None:
+        nonlocal last
+        before, last = last, time.monotonic()
+        if last - before > TWICE:
+            raise KeyboardInterrupt
 
     def as_usual() -> None:
         signal.signal(signal.SIGTERM, signal.SIG_DFL)
 
     if threading.current_thread() is threading.main_thread() and signal.getsignal(signal.SIGTERM) is signal.SIG_DFL:
-        signal.signal(signal.SIGTERM, _end_once)
+        signal.signal(signal.SIGTERM, end)
         config.add_cleanup(as_usual)
-
-
-def _end_once(number: int, frame: Any) -> NoReturn:
-    """Raises KeyboardInterrupt. `timeout` sends its signal twice: a second one would cut off what pytest does then."""
-    signal.signal(number, signal.SIG_IGN)
-    raise KeyboardInterrupt
