@@ -3,8 +3,10 @@ world and number of programs, is not made again, so that a report can be made in
 """
 
 import os
+import re
 import subprocess
 import sys
+import sysconfig
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from importlib.metadata import version
@@ -14,7 +16,7 @@ import lockstep
 from lockstep.home import HOME, IS_CLONE
 from lockstep.properties.conformance.rows import Row
 from lockstep.properties.implementations import Unusable
-from lockstep.properties.results.document import Document, read, write
+from lockstep.properties.results.document import Defect, Document, read, write
 
 FOLDER = Path(HOME) / "docs" / "conformance" if IS_CLONE else Path("conformance")
 KNOWN = "known.toml"  # the failures that are findings, in the folder of a report
@@ -66,10 +68,7 @@ def hold(row: Row, folder: Path, examples: int, seed: int) -> Document | None:
         found = read(place)
     except Unusable:
         return None
-    # The scripts are not kept: whoever runs the row again gets them.
-    targets = tuple(
-        replace(target, defects=tuple(replace(each, script="") for each in target.defects)) for target in found.targets
-    )
+    targets = tuple(replace(target, defects=tuple(map(_filed, target.defects))) for target in found.targets)
     found = replace(found, targets=targets, profile=programs(examples), versions=_versions(row))
     write(found, place)
     return found
@@ -86,6 +85,19 @@ def hold_all(rows: Sequence[Row], folder: Path, examples: int, seed: int, say: C
         else:
             found = hold(row, folder, examples, seed)
             say(f"{where}: {'no verdict' if found is None else f'{found.seconds:.0f} s'}")
+
+
+def _filed(defect: Defect) -> Defect:
+    """A defect without its script, which whoever runs the row again gets."""
+    return replace(defect, script="", report=portable(defect.report))
+
+
+def portable(report: str) -> str:
+    """A report without its command, as scripts are not kept, and without folders of the machine that it was made on."""
+    text = re.sub(r"^See it:.*\n(?: {11}.*\n)*", "", report, flags=re.MULTILINE)
+    for folder in (sysconfig.get_path("purelib"), sysconfig.get_path("stdlib"), HOME):
+        text = text.replace(f"{folder}{os.sep}", "")
+    return text
 
 
 def _versions(row: Row) -> dict[str, str]:

@@ -108,3 +108,9 @@ def test_two_reports_are_compared(tmp_path: Path) -> None:
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True)
     assert done.returncode == 1, done.stderr
     assert "changed: P20 a law on sim: holds before, silently wrong after" in done.stdout
+
+
+def test_a_report_is_filed_without_its_command_and_without_folders() -> None:
+    where = f"Where:     rank 0 at {HOME}/impls/naive.py:3, in step.\n"
+    told = f"{where}See it:    python \\\n           {HOME}/it.py\nScenario:  x"
+    assert holding.portable(told) == "Where:     rank 0 at impls/naive.py:3, in step.\nScenario:  x"
