@@ -27,7 +27,12 @@ def test_every_row_claims_what_there_is_with_or_without_its_package(row: Row) ->
     assert row.adapter.__doc__
 
 
-@pytest.mark.parametrize("row", [row for row in ROWS if hasattr(row.adapter, "why")])
+# Adapters of loaders and loops have their reasons in comments and docstrings, as torch's do.
+IN_COMMENTS = ("_data", "_loop")
+WITH_REASONS = [row for row in ROWS if row.framework != "torch" and not row.place.split(":")[0].endswith(IN_COMMENTS)]
+
+
+@pytest.mark.parametrize("row", WITH_REASONS, ids=lambda row: row.name)
 def test_every_claim_of_a_package_has_its_reason(row: Row) -> None:
     assert {*row.adapter.claims} <= {*row.adapter.why}
 
