@@ -17,7 +17,7 @@ class Leftovers:
     def __init__(self) -> None:
         self._threads, self._nameless = len(threads := _threads()), _nameless(threads)
         # A process that nobody supervises has children of its own, which are its to wait for.
-        self._before = None if is_supervised() else {*descendants(os.getpid())}
+        self._before = None if is_supervised() else {*_own()}
 
     def list(self) -> tuple[str, ...]:
         """Threads and processes that have been started since and are still there, in words; cheap if there are none."""
@@ -29,9 +29,18 @@ class Leftovers:
         with contextlib.suppress(ChildProcessError):  # there is none
             while self._before is None and (ended := os.waitpid(-1, os.WNOHANG)[0]) > 0:
                 del ended  # it ran to its end, and nobody had asked for its status
-            new = (pid for pid in descendants(os.getpid()) if pid not in (self._before or ()))
+            new = (pid for pid in _own() if pid not in (self._before or ()))
             found += [f"a process ({name_of(pid)})" for pid in new if state_of(pid)[0] != "Z"]
         return tuple(found)
+
+
+def _own() -> list[int]:
+    """The descendants of this process. If it has none, one call of the system tells: /proc is read thread by thread."""
+    try:
+        os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
+    except ChildProcessError:
+        return []
+    return descendants(os.getpid())
 
 
 def _threads() -> list[threading.Thread]:

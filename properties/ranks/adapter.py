@@ -74,16 +74,21 @@ def _keep_apart(implementation: Any) -> None:
 
     module = sys.modules.get(getattr(implementation, "__module__", None) or "")
     if module is not None:
-        package, file = module.__name__.partition(".")[0], getattr(module, "__file__", None)
-        folder = str(Path(file).parent) if file and " in " in module.__name__ else None
-        others = [] if package == "lockstep" else [*sys.modules.items()]
-        beside = [
-            each
-            for name, each in others
-            if name.partition(".")[0] == package
-            or (folder is not None and str(Path(getattr(each, "__file__", None) or "/").parent) == folder)
-        ]
-        keep_apart(dict.fromkeys([module, *beside]))
+        keep_apart(functools.partial(_beside, module))
+
+
+def _beside(module: Any) -> list[Any]:
+    """The module, and those that belong with it."""
+    package, file = module.__name__.partition(".")[0], getattr(module, "__file__", None)
+    folder = str(Path(file).parent) if file and " in " in module.__name__ else None
+    others = [] if package == "lockstep" else [*sys.modules.items()]
+    beside = [
+        each
+        for name, each in others
+        if name.partition(".")[0] == package
+        or (folder is not None and str(Path(getattr(each, "__file__", None) or "/").parent) == folder)
+    ]
+    return [*dict.fromkeys([module, *beside])]
 
 
 def constructed_as(name: str, scenario: Scenario) -> str:

@@ -10,7 +10,7 @@ import functools
 import gc
 import inspect
 import itertools
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from functools import partial
 from types import ModuleType
 from typing import Any
@@ -33,13 +33,13 @@ _COPIES: Mapping[type, Callable[[Any, Callable[[Any], Any]], Any]] = {
 }
 
 
-def keep_apart(modules: Iterable[ModuleType]) -> None:
+def keep_apart(modules: Callable[[], list[ModuleType]]) -> None:
     """From now on each rank has what these modules hold to itself, if the job asks for that; what they hold now is what
-    every rank begins with.
+    every rank begins with. To find them takes milliseconds, and is put off until a job asks.
     """
     run = getattr(current, "run", None)
     if run is not None and run.job.own_state and run.belongings.possessions is None:
-        run.belongings.possessions = Possessions(list(modules))
+        run.belongings.possessions = Possessions(modules())
         run.belongings.possessions.take_out(current.rank)
 
 
