@@ -26,6 +26,10 @@ class AccelerateLoader:
     """With a seedable sampler. Interrupted, it goes on with `skip_first_batches`."""
 
     claims: Mapping[str, Any] = {"sampler": True, "resumes": "same ranks"}
+    why: Mapping[str, str] = {
+        "sampler": "`prepare` gives each process its part of the batches",
+        "resumes": "`skip_first_batches` goes on in the middle of an epoch",
+    }
 
     def __init__(self, dataset: Any, batch_size: int, shuffle: bool, seed: int, drop_last: bool) -> None:
         self.accelerator = accelerator(use_seedable_sampler=True, data_seed=seed)
@@ -66,6 +70,12 @@ class AccelerateUneven(AccelerateLoader):
     """With `even_batches=False`, which is for ranks that join."""
 
     claims: Mapping[str, Any] = {"sampler": True, "remainder": "uneven", "resumes": None, "gathers": False}
+    why: Mapping[str, str] = {
+        "sampler": "`prepare` gives each process its part of the batches",
+        "remainder": "`even_batches=False`, which is for ranks that join",
+        "resumes": "declined: the reason is not on record",
+        "gathers": "declined: the reason is not on record",
+    }
 
     def __init__(self, dataset: Any, batch_size: int, shuffle: bool, seed: int) -> None:
         self.accelerator = accelerator(use_seedable_sampler=True, data_seed=seed, even_batches=False)
@@ -77,6 +87,10 @@ class AccelerateSplit(AccelerateLoader):
     """With `split_batches=True`: a batch of the loader is that of all ranks together."""
 
     claims: Mapping[str, Any] = {"sampler": True, "resumes": None}
+    why: Mapping[str, str] = {
+        "sampler": "`split_batches`: a batch of the loader is that of all ranks together",
+        "resumes": "declined: the reason is not on record",
+    }
 
     def __init__(self, dataset: Any, batch_size: int, shuffle: bool, seed: int, drop_last: bool) -> None:
         self.accelerator = accelerator(use_seedable_sampler=True, data_seed=seed, split_batches=True)
@@ -89,6 +103,10 @@ class AccelerateStateful:
     """With `use_stateful_dataloader=True`, which needs torchdata too."""
 
     claims: Mapping[str, Any] = {"sampler": True, "resumes": "same ranks"}
+    why: Mapping[str, str] = {
+        "sampler": "`prepare` gives each process its part of the batches",
+        "resumes": "`use_stateful_dataloader`: the loader has a `state_dict`",
+    }
 
     def __init__(self, dataset: Any, batch_size: int, shuffle: bool, seed: int, drop_last: bool) -> None:
         options = {"use_seedable_sampler": True, "data_seed": seed, "use_stateful_dataloader": True}

@@ -25,6 +25,10 @@ class AccelerateLoop:
 
     # A step is skipped by a loss scale alone, which needs a GPU (`step_was_skipped` in `accelerate/optimizer.py`).
     claims: Mapping[str, Any] = {"loop": True, "loss_mean": "micro-batch"}
+    why: Mapping[str, str] = {
+        "loop": 'the "finished code" of the guide on gradient accumulation',
+        "loss_mean": 'it "will automatically know" "how to adjust the loss", a mean over each micro-batch',
+    }
 
     def __init__(
         self,
@@ -79,6 +83,10 @@ class AccelerateTokens(AccelerateLoop):
     """
 
     claims: Mapping[str, Any] = {"loop": True, "loss_mean": "tokens"}
+    why: Mapping[str, str] = {
+        "loop": 'the guide, under "Gradient accumulation on training samples of variable size"',
+        "loss_mean": "the guide counts the tokens of the window first",
+    }
 
     def train_step(self, micro_batches: Sequence[Batch]) -> tuple[float, float | None, float]:
         """One step on batches that are loaded beforehand; the loss is gathered as in accelerate's example.

@@ -27,6 +27,9 @@ class FabricLoader:
     """
 
     claims: Mapping[str, Any] = {"sampler": True}
+    why: Mapping[str, str] = {
+        "sampler": "Fabric gives each process a distributed sampler",
+    }
 
     def __init__(self, dataset: Any, batch_size: int, shuffle: bool, seed: int) -> None:
         os.environ["PL_GLOBAL_SEED"] = str(seed)

@@ -19,6 +19,10 @@ class FabricLoop:
 
     # Fabric skips no step. A norm that is not finite raises: `error_if_nonfinite` of `clip_gradients`.
     claims: Mapping[str, Any] = {"loop": True, "loss_mean": "micro-batch"}
+    why: Mapping[str, str] = {
+        "loop": "`no_backward_sync`, `clip_gradients` and `all_reduce` are Fabric's",
+        "loss_mean": "the loop is the caller's: the mean over each micro-batch",
+    }
 
     def __init__(
         self, model: nn.Module, optimizer: torch.optim.Optimizer, scheduler: Any = None, max_norm: float | None = None
@@ -55,6 +59,10 @@ class FabricTokens(FabricLoop):
     """The mean over all tokens of the window, which `all_reduce` counts."""
 
     claims: Mapping[str, Any] = {"loop": True, "loss_mean": "tokens"}
+    why: Mapping[str, str] = {
+        "loop": "`no_backward_sync`, `clip_gradients` and `all_reduce` are Fabric's",
+        "loss_mean": "the loop is the caller's: `all_reduce` counts the tokens of the window",
+    }
 
     def divisors(self, masks: Sequence[torch.Tensor]) -> list[torch.Tensor]:
         """All tokens, for each rank's part of a mean over ranks."""

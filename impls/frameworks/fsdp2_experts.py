@@ -25,6 +25,9 @@ class FSDP2Experts(nn.Module):
     """
 
     claims: Mapping[str, Any] = {"experts": True}
+    why: Mapping[str, str] = {
+        "experts": "`fully_shard` takes a mesh for each module; the divisor is the one of torchtitan"
+    }
     as_it_comes = False
 
     def __init__(self, module: nn.Module, process_groups: Mapping[str, dist.ProcessGroup]) -> None:
@@ -84,6 +87,10 @@ class FSDP2ExpertsAsTheyCome(FSDP2Experts):
     """Nothing is set: the mean over the mesh, which for an expert are the ranks that have it."""
 
     claims: Mapping[str, Any] = {**FSDP2Experts.claims, "expert_divisor": "group"}
+    why = {
+        "experts": "`fully_shard` takes a mesh for each module",
+        "expert_divisor": "nothing is set: the mean over the mesh, the ranks that have an expert",
+    }
     as_it_comes = True
 
 

@@ -9,12 +9,18 @@ class TorchSampler(DistributedSampler[int]):
     """torch's sampler with its defaults. It cannot be resumed inside an epoch."""
 
     claims = {"sampler": True}
+    why = {
+        "sampler": "`DistributedSampler` is for each process's part of a data set",
+    }
 
 
 class TorchLoader:
     """A `DataLoader` whose sampler it is, as the documentation has it: the loop calls the sampler's `set_epoch`."""
 
     claims = {"sampler": True}
+    why = {
+        "sampler": "`DistributedSampler` is for each process's part of a data set",
+    }
 
     def __init__(self, dataset: Any, batch_size: int, shuffle: bool, seed: int, drop_last: bool) -> None:
         self.sampler = DistributedSampler(dataset, shuffle=shuffle, seed=seed, drop_last=drop_last)

@@ -10,6 +10,10 @@ class TorchdataLoader:
     """Over torch's `DistributedSampler`, whose `set_epoch` the loop calls; the loader counts what it skips."""
 
     claims: Mapping[str, Any] = {"sampler": True, "resumes": "same ranks"}
+    why: Mapping[str, str] = {
+        "sampler": "the sampler is torch's or torchdata's",
+        "resumes": "`StatefulDataLoader` has a `state_dict`, of this rank",
+    }
 
     def __init__(self, dataset: Any, batch_size: int, shuffle: bool, seed: int, drop_last: bool) -> None:
         from torchdata.stateful_dataloader import StatefulDataLoader

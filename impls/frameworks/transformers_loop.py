@@ -53,6 +53,10 @@ class TrainerTokens:
 
     # A step is skipped by a loss scale alone, which needs a GPU.
     claims: Mapping[str, Any] = {"loop": True, "loss_mean": "tokens"}
+    why: Mapping[str, str] = {
+        "loop": "`Trainer.train`",
+        "loss_mean": '`num_items_in_batch` is the number of targets "across the full accumulated batch"',
+    }
 
     def __init__(
         self,
@@ -102,6 +106,10 @@ class TrainerMicroBatches(TrainerTokens):
     """With a `compute_loss` of its own."""
 
     claims: Mapping[str, Any] = {"loop": True, "loss_mean": "micro-batch"}
+    why: Mapping[str, str] = {
+        "loop": "`Trainer.train`",
+        "loss_mean": '`loss_is_scaled_for_ga` is false where it is "a per-batch mean"',
+    }
 
     def trainer(self, **options: Any) -> Any:
         """A `Trainer` with this loss."""

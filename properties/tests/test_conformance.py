@@ -27,9 +27,8 @@ def test_every_row_claims_what_there_is_with_or_without_its_package(row: Row) ->
     assert row.adapter.__doc__
 
 
-# Adapters of loaders and loops have their reasons in comments and docstrings, as torch's do.
-IN_COMMENTS = ("_data", "_loop")
-WITH_REASONS = [row for row in ROWS if row.framework != "torch" and not row.place.split(":")[0].endswith(IN_COMMENTS)]
+# Adapters of torch's wrappers have their reasons in comments and docstrings.
+WITH_REASONS = [row for row in ROWS if row.framework != "torch"]
 
 
 @pytest.mark.parametrize("row", WITH_REASONS, ids=lambda row: row.name)
