@@ -73,8 +73,8 @@ class AccelerateUneven(AccelerateLoader):
     why: Mapping[str, str] = {
         "sampler": "`prepare` gives each process its part of the batches",
         "remainder": "`even_batches=False`, which is for ranks that join",
-        "resumes": "declined: the reason is not on record",
-        "gathers": "declined: the reason is not on record",
+        "resumes": "not asked: no documentation was read that promises it for this loader",
+        "gathers": "not asked: no documentation was read that promises it for this loader",
     }
 
     def __init__(self, dataset: Any, batch_size: int, shuffle: bool, seed: int) -> None:
@@ -89,7 +89,7 @@ class AccelerateSplit(AccelerateLoader):
     claims: Mapping[str, Any] = {"sampler": True, "resumes": None}
     why: Mapping[str, str] = {
         "sampler": "`split_batches`: a batch of the loader is that of all ranks together",
-        "resumes": "declined: the reason is not on record",
+        "resumes": "not asked: no documentation was read that promises it for this loader",
     }
 
     def __init__(self, dataset: Any, batch_size: int, shuffle: bool, seed: int, drop_last: bool) -> None:
