@@ -149,19 +149,18 @@ def checked(names: tuple[str, ...], examples: int = EXAMPLES) -> Checked:
 
 
 def alike(one: str, other: str) -> bool:
-    """True if no program tells two faults apart: the smallest one that shows the one contains the other's cause. So
-    `TrainsWhatIsFrozen` goes wrong wherever anything is frozen, and `DropsWhatIsTrainedAgain` only shows there.
+    """True if no program tells two faults apart: the smallest ones that show the one all contain a cause of the other.
+    So `TrainsWhatIsFrozen` goes wrong wherever anything is frozen, and `FrozenNotBroadcast` only shows there.
     """
     return _shows_in(one, other) or _shows_in(other, one)
 
 
 def _shows_in(one: str, other: str) -> bool:
-    return any(
-        mine.only == its.only and mine.needs <= _contained(whole, its)
-        for defect in checked((one,)).defects
-        for mine in defect.causes
-        for whole in checked((other,)).defects
-        for its in whole.causes
+    """True if every defect of the other shows only in programs that show one of this."""
+    mine = [cause for defect in checked((one,)).defects for cause in defect.causes]
+    its = [(whole, cause) for whole in checked((other,)).defects for cause in whole.causes]
+    return bool(its) and all(
+        any(cause.only == each.only and each.needs <= _contained(whole, cause) for each in mine) for whole, cause in its
     )
 
 
