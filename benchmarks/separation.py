@@ -23,7 +23,9 @@ import pytest
 
 from lockstep.oracle.program import NAMES, Scenario
 from lockstep.properties.catalogue import every_fault, every_twin
+from lockstep.properties.defects.cause import Cause
 from lockstep.properties.defects.defect import Defect
+from lockstep.properties.defects.needs import has
 from lockstep.properties.diagnosing.core import goes_wrong
 from lockstep.properties.law import PLAINEST
 from lockstep.properties.running.apart import Docket
@@ -147,13 +149,24 @@ def checked(names: tuple[str, ...], examples: int = EXAMPLES) -> Checked:
 
 
 def alike(one: str, other: str) -> bool:
-    """True if no program tells two faults apart: what the one needs to show the other needs, too."""
-    causes = [{cause for defect in checked((name,)).defects for cause in defect.causes} for name in (one, other)]
-    return any(
-        mine.only == theirs.only and (mine.needs <= theirs.needs or theirs.needs <= mine.needs)
-        for mine in causes[0]
-        for theirs in causes[1]
+    """True if no program tells two faults apart: the smallest ones that show the one all contain a cause of the other.
+    So `TrainsWhatIsFrozen` goes wrong wherever anything is frozen, and `FrozenNotBroadcast` only shows there.
+    """
+    return _shows_in(one, other) or _shows_in(other, one)
+
+
+def _shows_in(one: str, other: str) -> bool:
+    """True if every defect of the other shows only in programs that show one of this."""
+    mine = [cause for defect in checked((one,)).defects for cause in defect.causes]
+    its = [(whole, cause) for whole in checked((other,)).defects for cause in whole.causes]
+    return bool(its) and all(
+        any(cause.only == each.only and each.needs <= _contained(whole, cause) for each in mine) for whole, cause in its
     )
+
+
+def _contained(defect: Defect, cause: Cause) -> frozenset[str]:
+    """What the smallest program of a defect contains, with what goes without saying."""
+    return cause.needs if cause.only else cause.needs | has(eval(defect.faces[0]["scenario"], dict(NAMES)))
 
 
 def is_of(defect: Defect, fault: str) -> bool:

@@ -12,6 +12,13 @@ for defect in checked(("accumulation:NoSyncIsNotExceptionSafe", "start:FrozenNot
     print(defect.id, defect.words())
 """
 
+ONE = """
+from lockstep.benchmarks.separation import checked
+
+for defect in checked(("binding:DropsWhatIsTrainedAgain",)).defects:
+    print(defect.id, defect.words())
+"""
+
 
 def test_two_faults_that_touch_different_things_are_two_defects() -> None:
     """In a process of its own: ranks that are simulated in a process stay behind in its torch.distributed."""
@@ -19,6 +26,15 @@ def test_two_faults_that_touch_different_things_are_two_defects() -> None:
     told = {tuple(line.split(" ", 1)) for line in run.stdout.splitlines()}
     assert {words for _, words in told} == {"frozen parameters", "raise"}, run.stderr
     assert {name for name, _ in told} == {"D1", "D2"}
+
+
+def test_what_is_frozen_at_the_start_or_later_and_trained_again_is_one_defect() -> None:
+    """The class leaves out what replaces a parameter, too."""
+    run = subprocess.run([sys.executable, "-c", ONE], capture_output=True, text=True, timeout=600, check=False)
+    told = run.stdout.splitlines()
+    again = [words for words in told if "trained again" in words]
+    assert len(again) == 1, run.stderr
+    assert all("replace" in words for words in told if words not in again)
 
 
 def test_compositions_are_of_faults_that_write_different_things_anew() -> None:

@@ -6,7 +6,7 @@ from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 from lockstep.properties.defects.cause import Cause
-from lockstep.properties.defects.needs import ALTERNATIVES
+from lockstep.properties.defects.needs import are_alternatives
 
 
 @dataclass(frozen=True)
@@ -90,7 +90,8 @@ def the_same(known: Iterable[Defect], cause: Cause, manner: str) -> Defect | Non
 
     It belongs to a defect if both need the same features. It also does if one needs a part of the other's features and
     both fail in the same manner. The cause of the returned defect is then widened to the needs that both share. It also
-    belongs to it if both fail in the same manner and differ only in `ALTERNATIVES`. The defect then has both causes.
+    belongs to it if both fail in the same manner and are alternatives, see `are_alternatives`. The defect then has both
+    causes.
     """
     known = tuple(known)
     for defect in known:
@@ -104,7 +105,7 @@ def the_same(known: Iterable[Defect], cause: Cause, manner: str) -> Defect | Non
                     return replace(defect, causes=(*defect.causes[:place], wider, *defect.causes[place + 1 :]))
     for defect in known:  # only now: one of them may have this very cause
         for other in defect.causes:
-            differs = cause.telling ^ other.telling
-            if other.only == cause.only and defect.manner == manner and any(differs <= each for each in ALTERNATIVES):
+            alike = other.only == cause.only and are_alternatives(cause.telling, other.telling)
+            if alike and defect.manner == manner:
                 return replace(defect, causes=(*defect.causes, cause))
     return None

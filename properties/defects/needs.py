@@ -21,6 +21,9 @@ FREEZES = {"freeze", "Freeze"}  # of programs that freeze a parameter, not of th
 # Features that bring a program into one state, here that of a frozen parameter. A class that fails in one manner with
 # either has one defect.
 ALTERNATIVES = (frozenset({"frozen parameters", "freeze"}),)
+AGAIN = "parameters that are trained again"
+# What was frozen from the start is trained again at once; what a program froze, only after gradients were zeroed.
+BEFORE_AGAIN = frozenset({"frozen parameters", "freeze", "zero grad"})
 COUNTED = {"rank", "parameter", "element", "micro-batch", "step", "window"}
 PLAIN_FIELDS = {"world_size", "parameters", "program", "caller", "sparse", "wire", "only", "learning_rate", "roles"}
 
@@ -45,6 +48,12 @@ def has(drawn: Any) -> frozenset[str]:
     if isinstance(drawn, tuple):
         return frozenset().union(*map(has, drawn))
     return _named_of_a_program(drawn) if isinstance(drawn, Scenario) else needs(drawn)
+
+
+def are_alternatives(one: frozenset[str], other: frozenset[str]) -> bool:
+    """True if two causes differ only in the features by which a program comes into one state."""
+    differs = one ^ other
+    return any(differs <= each for each in ALTERNATIVES) or (AGAIN in one & other and differs <= BEFORE_AGAIN)
 
 
 def is_named(need: str) -> bool:
@@ -84,7 +93,7 @@ _MORE: Mapping[str, Any] = {
     "several backwards that synchronize": several_at_once,
     # And what nobody can decline.
     "frozen parameters": lambda s: not all(each.trainable for each in s.parameters),
-    "parameters that are trained again": lambda s: any(not event.frozen for _, event in s.events(Freeze)),
+    AGAIN: lambda s: any(not event.frozen for _, event in s.events(Freeze)),
     "another order than that of registration": lambda s: any(
         list(order) != sorted(order) for batch in s.microbatches for order in batch.orders
     ),
@@ -98,7 +107,7 @@ _IMPLIED: Mapping[str, tuple[str, ...]] = {
     "different hook orders": ("another order than that of registration", "2 parameters"),
     "unused": ("2 parameters",),
     "an odd number of ranks": ("3 ranks",),
-    "parameters that are trained again": ("freeze", "Freeze", "Freeze:frozen"),
+    AGAIN: ("freeze", "Freeze", "Freeze:frozen"),
 }
 
 

@@ -74,10 +74,15 @@ def _changes(scenario: Scenario) -> Iterator[dict[str, Any]]:
         for plainer in plain:
             yield {"parameters": (*parameters[:index], plainer, *parameters[index + 1 :])}
     everything = tuple(index for index, parameter in enumerate(parameters) if parameter.trainable)
-    for change in (lambda orders: (everything,) * len(orders), sorted, lambda orders: map(sorted, orders)):
+    for change in (lambda orders: (everything,) * len(orders), _all_of_any, sorted, lambda orders: map(sorted, orders)):
         yield {"program": _with_orders(program, change)}
     for simpler in events.simpler(program):
         yield {"program": simpler}
+
+
+def _all_of_any(orders: Orders) -> Orders:
+    """Every rank uses what any uses: a parameter that is trained again is not among those that are trained at first."""
+    return (tuple(sorted({index for order in orders for index in order})),) * len(orders)
 
 
 def _less_unusual(caller: Caller) -> Iterator[Caller]:

@@ -155,6 +155,20 @@ def test_a_core_leaves_out_whatever_a_failure_does_not_take() -> None:
     assert least(whole, lambda scenario: False) == whole
 
 
+def test_the_least_program_uses_what_is_trained_again_on_every_rank() -> None:
+    """Or ranks that do not use it would seem to be a part of the cause."""
+    again = (Freeze((0,), frozen=False), Backward(((), (0,))), Finish())
+    whole = Scenario(2, (Parameter((1,), trainable=False),), again)
+
+    def fails(scenario: Scenario) -> bool:
+        used = any(order for batch in scenario.microbatches for order in batch.orders)
+        again = scenario.has(Freeze) and not all(each.trainable for each in scenario.parameters)
+        return scenario.world_size == 2 and again and used
+
+    (orders,) = (batch.orders for batch in least(whole, fails).microbatches)
+    assert orders == ((0,), (0,))
+
+
 def test_the_search_for_a_core_ends_after_so_many_runs_whatever_they_take() -> None:
     window = (Backward(((1, 3, 0, 2), (0, 3, 1), (1, 0, 3), (3, 1, 0))), Finish(), Clip(1.0), Step(), ZeroGrad())
     whole = Scenario(4, (Parameter((2, 3), "float64"),) * 4, window * 4, bucket_cap=8, units=((1, 2), (3,)))

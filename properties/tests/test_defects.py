@@ -123,6 +123,19 @@ def test_what_is_frozen_from_the_start_or_later_is_one_defect_if_it_goes_wrong_i
     assert the_same(known, later, "in another way") is None
 
 
+def test_what_is_trained_again_is_one_defect_however_it_came_to_be_frozen() -> None:
+    again = "parameters that are trained again"
+    known = [defect(1, Cause(frozenset({"frozen parameters", again})))]
+    later = Cause(frozenset({"zero grad", "2 windows", again}))
+    found = the_same(known, later, known[0].manner)
+    assert found is not None
+    assert found.causes == (known[0].causes[0], later)
+    assert the_same(known, later, "in another way") is None
+    assert the_same(known, Cause(frozenset({"zero grad", "clip", again})), known[0].manner) is None
+    never = [defect(1, Cause(frozenset({"frozen parameters"})))]
+    assert the_same(never, Cause(frozenset({"zero grad"})), known[0].manner) is None
+
+
 def test_all_processes_of_a_run_know_of_a_defect_and_in_one_order(tmp_path: Path) -> None:
     mine, others = Ledger(tmp_path), Ledger(tmp_path)
     mine.file(defect(1, Cause(frozenset({"clip"}), "P9"), claim="float64"))
