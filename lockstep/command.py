@@ -2,7 +2,9 @@
 
 import argparse
 import os
+import shutil
 import sys
+import textwrap
 from collections.abc import Sequence
 from importlib import import_module
 from typing import NoReturn
@@ -52,17 +54,23 @@ COMMANDS = {
     ),
 }
 EXIT_CODES = """exit codes:
-  0  every law holds        1  a law is broken       2  wrong use; one line says how
+  0  every law holds        1  a law is broken       2  wrong use; the error says how
   3  an error in Lockstep   5  no law was checked  130  interrupted
 """
 
+LEAST = 40  # columns of an error, however narrow the terminal
+
 
 class Parser(argparse.ArgumentParser):
-    """A parser that says in one line what is wrong."""
+    """A parser that says what is wrong, and prints no usage."""
 
     def error(self, message: str) -> NoReturn:
-        """End with 2, the exit code of wrong use."""
-        self.exit(2, f"{self.prog}: {message}\n")
+        """End with 2, the exit code of wrong use. The lines are as long as the terminal is wide; piped, 80 columns."""
+        room = max(LEAST, shutil.get_terminal_size().columns - 1)
+        words = textwrap.fill(
+            f"{self.prog}: {message}", room, subsequent_indent="  ", break_long_words=False, break_on_hyphens=False
+        )
+        self.exit(2, f"{words}\n")
 
 
 def main(arguments: Sequence[str] | None = None) -> None:

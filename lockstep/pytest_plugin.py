@@ -24,6 +24,7 @@ from lockstep.properties.kernels.under_test import Kernels, look_up_kernels
 from lockstep.properties.law import Law
 from lockstep.properties.ranks import cuda_stubs
 from lockstep.properties.reports.matrix import filed_by, for_junit, verdicts
+from lockstep.properties.reports.overview import as_told
 from lockstep.properties.reports.paragraphs import fitted
 from lockstep.properties.results.run import Results
 from lockstep.properties.running import page, profiles
@@ -33,6 +34,7 @@ from lockstep.properties.running.bench import Bench
 from lockstep.properties.running.budget import Budget
 from lockstep.properties.running.hold import hold as hold_against
 from lockstep.properties.running.import_path import another_lockstep
+from lockstep.properties.running.nothing_of_pytest import quieten, quieten_workers
 from lockstep.properties.running.options import IMPLEMENTATION, add_options
 from lockstep.properties.running.profiles import of_so_many
 from lockstep.properties.running.record import Record
@@ -310,6 +312,11 @@ def pytest_sessionstart(session: pytest.Session) -> None:
     if config.option.verbose < 0 and config.getoption("--impl") and not hasattr(config, "workerinput"):
         for line in pytest_report_header(config):
             _say(config, fitted(line))
+        quieten(config.pluginmanager.getplugin("terminalreporter"))
+        if (workers := config.pluginmanager.getplugin("terminaldistreporter")) is not None:
+            quieten_workers(workers)
+            count = len(config.getoption("tx") or ())
+            _say(config, f"lockstep: starting {count} worker process{'es' * (count != 1)}")
 
 
 def pytest_report_header(config: pytest.Config) -> list[str]:
@@ -404,11 +411,14 @@ def _tell_verdicts(terminalreporter: Any, exitstatus: int, config: pytest.Config
         for line in results.told(filed):
             terminalreporter.write_line(line)
         if file := config.getoption("--html"):
+            rows = filed if defects is None else as_told(filed, [defect.filed for defect in defects])
             about = {"profile": settings.get_current_profile_name(), "seed": config.getoption(SEED) or "none"}
-            page.write(Path(file), bench, filed, {**about, "lockstep": lockstep.__version__, "torch": version("torch")})
+            page.write(Path(file), bench, rows, {**about, "lockstep": lockstep.__version__, "torch": version("torch")})
             terminalreporter.write_line(f"The page of this run: {file}")
         if record := config.stash[_RECORD]:
             record.keep_summary([*pytest_report_header(config), "", *lines], filed)
+    elif of_a_user and stopped:
+        terminalreporter.write_line("The run was stopped before any law had ended.")
     elif of_a_user and words and exitstatus == pytest.ExitCode.NO_TESTS_COLLECTED:
         terminalreporter.write_line(
             f"No law was held: none with {words!r} in its name is claimed. `lockstep laws` lists the names; without -k "

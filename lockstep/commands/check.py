@@ -7,6 +7,7 @@ import argparse
 import ast
 import os
 import re
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -53,7 +54,9 @@ def main(parser: argparse.ArgumentParser, arguments: Sequence[str]) -> None:
         _explain(parser, asked)
         return
     if not asked.targets:
-        parser.error("name a TARGET, package.module:Name or path/to/file.py:Name")
+        parser.error(
+            "name a TARGET, package.module:Name or path/to/file.py:Name, for example `lockstep check my_ddp:MyDDP`"
+        )
     for option in unknown:
         parser.error(_unknown(option))
     for option in behind:
@@ -69,6 +72,8 @@ def main(parser: argparse.ArgumentParser, arguments: Sequence[str]) -> None:
     os.environ["PYTEST_DISABLE_PLUGIN_AUTOLOAD"] = "1"
     for name in ("PYTEST_ADDOPTS", "PYTEST_PLUGINS"):
         os.environ.pop(name, None)
+    if sys.stderr.isatty():  # the header comes only once all is imported
+        print(f"lockstep check: importing torch and {', '.join(asked.targets)} ...", file=sys.stderr, flush=True)
     ended = pytest.main([*_of_pytest(), *_asked(asked), *behind, str(LAWS)])
     raise SystemExit(CODES.get(pytest.ExitCode(ended), int(ended)))
 

@@ -39,7 +39,7 @@ def main(parser: argparse.ArgumentParser, arguments: Sequence[str]) -> None:
     _add_to(parser)
     asked = parser.parse_args(arguments)
     if not (asked.target or asked.compare):
-        parser.error("name a TARGET, package.module:Name or path/to/file.py:Name; or --compare")
+        parser.error("name a TARGET, for example `lockstep run my_ddp:MyDDP` or `my_ddp.py:MyDDP`; or add --compare")
     if len(asked.target) > 1 and not asked.compare:
         parser.error(f"{len(asked.target)} targets: give one, or add --compare")
     for name in ("ranks", "micro_batches", "scale", "backward", "bandwidth"):

@@ -122,7 +122,18 @@ def _ended(by_world: list[Mapping[str, Any]]) -> str:
 
 
 def totals(filed: Sequence[Mapping[str, Any]]) -> str:
-    """All examples and all verdicts, counted."""
+    """The number of examples, the number of times that laws judged one, and all verdicts, counted. The second number is
+    the sum of those that stand in brackets behind the laws.
+    """
     examples = sum(each.get("examples", 0) for each in filed)
+    times = sum(each.get("runs", each.get("examples", 0)) for each in filed)
+    judged = f", judged {times} times" if times > examples else ""
     ends = Counter(each["verdict"] for each in filed).most_common()
-    return f"{examples} examples: {', '.join(f'{count} x {verdict}' for verdict, count in ends)}"
+    return f"{examples} examples{judged}; verdicts: {', '.join(counted(count, verdict) for verdict, count in ends)}"
+
+
+def counted(count: int, verdict: str) -> str:
+    """So many laws with a verdict: "1 holds", "12 hold apart from D1"."""
+    verb, _, rest = verdict.partition(" ")
+    verb = {"holds": "hold", "refuses": "refuse", "hangs": "hang", "crashes": "crash", "shows": "show"}.get(verb, verb)
+    return f"{count} {verdict}" if count == 1 else f"{count} {verb} {rest}".rstrip()

@@ -5,11 +5,12 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from lockstep.properties.law import FAMILIES
-from lockstep.properties.reports.matrix import matrix, refusals
+from lockstep.properties.reports.matrix import counted, matrix, refusals
 from lockstep.properties.reports.paragraphs import wrapped
 from lockstep.properties.verdict import HOLDS, IMPOSSIBLE, NOT_CLAIMED, REFUSES, SHOWS_NOTHING, SIM_ONLY
 
 Filed = Mapping[str, Any]
+_OF_A_LAW = ("implementation", "number", "law")
 FEW = 12  # laws, which are told one by one
 
 
@@ -23,7 +24,7 @@ def overview(
     for name in dict.fromkeys(each["implementation"] for each in filed):
         mine = [each for each in filed if each["implementation"] == name]
         known = [each for each in defects if each["implementation"] == name]
-        lines += [_heading(name, known, mine, complete, stopped), *_defects(known)]
+        lines += [_heading(name, known, mine, complete, stopped), *_defects(known, mine)]
         if len({each["law"] for each in mine}) <= FEW:
             lines += matrix(mine, folded=True)[1:]
         else:
@@ -36,7 +37,7 @@ def named(filed: Sequence[Filed], defects: Sequence[Filed], complete: bool = Tru
     lines = []
     for name in dict.fromkeys(each["implementation"] for each in defects):
         mine, known = ([each for each in some if each["implementation"] == name] for some in (filed, defects))
-        lines += [_heading(name, known, mine, complete, stopped), *_defects(known)]
+        lines += [_heading(name, known, mine, complete, stopped), *_defects(known, mine)]
     return lines
 
 
@@ -56,11 +57,29 @@ def _heading(name: str, known: Sequence[Filed], filed: Sequence[Filed], complete
     return f"{name} has {count}.{f' Without {them}, every {which} law holds.' * whole}"
 
 
-def _defects(known: Iterable[Filed]) -> list[str]:
+def as_told(filed: Sequence[Filed], defects: Sequence[Filed]) -> list[Filed]:
+    """The rows as a reader gets them. The law that a defect breaks may have left out the programs that contain it,
+    because another law met the defect first. Such a law is told as broken, as the paragraph of the defect says.
+    """
+    told = []
+    for row in filed:
+        mine = [each["id"] for each in defects if all(each[key] == row[key] for key in _OF_A_LAW)]
+        broken = [name for name in mine if name in row.get("left_out", ())]
+        apart = row["verdict"].startswith(f"{HOLDS} apart")
+        told.append({**row, "verdict": f"broken by {' and '.join(broken)}"} if broken and apart else row)
+    return told
+
+
+def _defects(known: Iterable[Filed], filed: Sequence[Filed]) -> list[str]:
     lines = []
     for each in known:
+        law = f"{each['number']} {each['law']}"
+        others = dict.fromkeys(
+            f"{row['number']} {row['law']}" for row in filed if each["id"] in row.get("broken_by", ())
+        )
         rows = {
-            "Breaks": f"{each['number']} {each['law']}",
+            "Breaks": law,
+            "Also": "; ".join(other for other in others if other != law),
             "Needs": "any program shows it" if each["stops"] else each["cause"],
             "Claim": f'"{each["claim"]}" covers just these programs' if each["claim"] else "",
             "Report": each["told"],
@@ -80,16 +99,9 @@ def _families(filed: Sequence[Filed]) -> list[str]:
     lines = ["  Laws by family:"]
     for number in sorted(ends, key=lambda number: int(number[1:])):
         verdicts = Counter(max(several, key=_badness) for several in ends[number].values())
-        told = ", ".join(_counted(verdicts[verdict], verdict) for verdict in sorted(verdicts, key=_badness))
+        told = ", ".join(counted(verdicts[verdict], verdict) for verdict in sorted(verdicts, key=_badness))
         lines.append(f"  {number:3} {FAMILIES.get(number, ''):24} {told}")
     return lines
-
-
-def _counted(count: int, verdict: str) -> str:
-    """So many laws with a verdict: "1 holds", "12 hold apart from D1"."""
-    verb, _, rest = verdict.partition(" ")
-    verb = {"holds": "hold", "refuses": "refuse", "hangs": "hang", "crashes": "crash", "shows": "show"}.get(verb, verb)
-    return f"{count} {verdict}" if count == 1 else f"{count} {verb} {rest}".rstrip()
 
 
 def _badness(verdict: str) -> tuple[int, str]:
@@ -108,6 +120,6 @@ def _unclaimed(filed: Iterable[Filed]) -> list[str]:
     if not named:
         return []
     probed = Counter(each.partition("probed: ")[2] for each in named if "probed" in each)
-    told = ", ".join(_counted(count, verdict) for verdict, count in probed.most_common())
+    told = ", ".join(counted(count, verdict) for verdict, count in probed.most_common())
     tried = f" Lockstep tried {probed.total()} of them on a few programs: {told}." if told else ""
     return wrapped(f"  Not claimed: {len(named)} laws (-v lists them).{tried}", " " * 4)

@@ -6,7 +6,7 @@ from typing import Any
 
 from lockstep.properties.defects.defect import Defect
 from lockstep.properties.reports.matrix import matrix, totals
-from lockstep.properties.reports.overview import named, overview
+from lockstep.properties.reports.overview import as_told, named, overview
 from lockstep.properties.running import profiles
 from lockstep.properties.running.bench import Bench
 
@@ -27,6 +27,7 @@ def summary(
     """
     complete = complete and not stopped
     told = None if defects is None else [defect.filed for defect in defects]
+    filed = filed if told is None else as_told(filed, told)
     if folded and told is not None:
         lines = overview(filed, told, complete, stopped)
     else:

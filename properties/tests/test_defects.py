@@ -19,7 +19,8 @@ from lockstep.properties.defects.defect import Defect, the_same
 from lockstep.properties.defects.ledger import Ledger
 from lockstep.properties.defects.needs import needs
 from lockstep.properties.law import law_of
-from lockstep.properties.reports.overview import overview
+from lockstep.properties.reports.matrix import totals
+from lockstep.properties.reports.overview import as_told, overview
 from lockstep.properties.running.judging import PLAINEST
 from lockstep.properties.tests.test_bad_input import ROOT, run_pytest
 
@@ -169,10 +170,34 @@ def test_the_end_of_a_run_is_told_by_defects_and_families() -> None:
         "  P3  Gradient accumulation    1 holds apart from D1",
         "  Not claimed: 2 laws (-v lists them). Lockstep tried 1 of them on a few programs: 1 crashes.",
     ]
+    also = [*laws[:-2], filed("P3", "steps", "broken by D1", broken_by=["D1"])]
+    assert overview(also, known)[3] == "      Also:   P3 steps"
     assert overview(laws, known, complete=False)[0] == "mine has 1 defect. Without it, every checked law holds."
     so_far = "so far. The run was stopped before every law was checked."
     assert overview(laws, known, complete=False, stopped=True)[0] == f"mine has 1 defect {so_far}"
     assert overview(laws[:3], [], complete=False, stopped=True)[0] == f"mine: no defect was found {so_far}"
+
+
+def test_the_law_that_a_defect_breaks_is_told_as_broken_whatever_law_met_it_first() -> None:
+    known = [defect(1, Cause(frozenset({"clip"}))).filed]
+    rows = [
+        filed("P1", "mean", "holds apart from D1", left_out={"D1": 3}),
+        filed("P2", "scale", "holds apart from D1", left_out={"D1": 3}),
+        filed("P3", "sums", "broken by D1", broken_by=["D1"]),
+    ]
+    ends = [each["verdict"] for each in as_told(rows, known)]
+    assert ends == ["broken by D1", "holds apart from D1", "broken by D1"]
+    assert as_told([{**rows[0], "law": "another"}], known)[0]["verdict"] == "holds apart from D1"
+
+
+def test_the_total_is_the_sum_of_the_numbers_behind_the_laws() -> None:
+    rows = [
+        filed("P1", "mean", "holds", examples=20, runs=139),
+        filed("P2", "scale", "holds", examples=20),
+        filed("P3", "sums", "not claimed"),
+    ]
+    assert totals(rows) == "40 examples, judged 159 times; verdicts: 2 hold, 1 not claimed"
+    assert totals(rows[1:]) == "20 examples; verdicts: 1 holds, 1 not claimed"
 
 
 @pytest.mark.parametrize("processes", ["0", "2"])

@@ -75,7 +75,7 @@ def test_the_matrix_counts_examples_by_world_and_in_all() -> None:
         "P3 another not claimed",
         "P9 a law crashes on sim (2); silently wrong on gloo (3)",
         "P10 a law not claimed; probed: hangs on sim (1)",
-        "113 examples: 2 x holds, 1 x not claimed, 1 x crashes, 1 x silently wrong, 1 x not claimed; probed: hangs",
+        "113 examples; verdicts: 2 hold, 1 not claimed, 1 crashes, 1 silently wrong, 1 not claimed; probed: hangs",
     ]
 
 
