@@ -17,6 +17,7 @@ from lockstep.properties.results import document, known
 from lockstep.properties.results.annotations import annotations
 from lockstep.properties.results.diff import differences
 from lockstep.properties.results.document import Document, targets
+from lockstep.properties.results.explained import explained
 from lockstep.properties.results.run import Results
 from lockstep.properties.results.settled import mended, settle
 from lockstep.properties.verdict import HOLDS, NOT_CLAIMED, REFUSES
@@ -74,6 +75,35 @@ def test_a_defect_of_the_last_run_is_explained_with_its_law(tmp_path: Path, caps
     with pytest.raises(SystemExit, match="2"):
         command_line.main([*ask, "D2"])
     assert "--explain D2: the last run has no such defect; it has D1" in " ".join(capsys.readouterr().err.split())
+
+
+MEETING = """MyDDP breaks P1 on the sim world: silently wrong
+
+What went over the wire:
+    2 broadcasts from rank 0
+    1. all_reduce(sum, 1 x float32)
+       rank 0 sends     | a[0] = 0.5 |
+       rank 1 sends     | b[0] = 7.5 |
+                          ^^^^^^^^^^  different parameters meet here
+    2. all_reduce(sum, 1 x float32)
+
+Where:     rank 0 at my_ddp.py:23, in finish;
+           rank 1 at my_ddp.py:16, in reduce."""
+
+
+def test_an_explanation_names_the_collective_and_the_lines_that_the_report_has() -> None:
+    defect = document.Defect("D1", f"P1 {LAWS['P1']}", "sim", "silently wrong", "hooks", "", "", MEETING, ())
+    told = " ".join(" ".join(explained(NAME, defect)).split())
+    differ = "rank 0 sends | a[0] = 0.5 |; rank 1 sends | b[0] = 7.5 |."
+    called = "In collective 1. all_reduce(sum, 1 x float32), ranks send gradients of different parameters:"
+    assert f"{called} {differ}" in told
+    lines = "rank 0 at my_ddp.py:23, in finish; rank 1 at my_ddp.py:16, in reduce."
+    assert f"These lines of code are concerned: {lines}" in told
+    both = dataclasses.replace(defect, report=f"MyDDP breaks P5\n\n{MEETING}")
+    assert "In collective" not in " ".join(explained(NAME, both)), "only the first report is meant"
+    plain = " ".join(explained(NAME, dataclasses.replace(defect, report="MyDDP breaks P1")))
+    assert "In collective" not in plain
+    assert "are concerned" not in plain
 
 
 def test_the_schema_has_these_fields() -> None:

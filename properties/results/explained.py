@@ -1,8 +1,10 @@
 """A defect told to someone who does not know its law: `lockstep check --explain D1`."""
 
 import inspect
+import itertools
+import re
 import textwrap
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from lockstep.properties.catalogue import every_text
 from lockstep.properties.law import as_sentence
@@ -19,6 +21,7 @@ READING = (
     '"Came from" writes the wrong value as a sum of such gradients, beside the sum that is right. '
     "The difference between the two sums is the bug.",
 )
+MEET = "different parameters meet here"  # in `properties.reports.picture`
 # By the first words of a verdict: how to look for the cause.
 LOOK = {
     "hangs": "Find the first collective that one rank calls and another does not. Usual reasons: a collective inside "
@@ -53,6 +56,8 @@ def explained(name: str, defect: Defect) -> Iterator[str]:
         yield from _indented(sentence)
     yield ""
     yield "What to change"
+    for fact in _facts(defect.report):
+        yield from _indented(fact)
     yield from _indented(next(words for verdict, words in LOOK.items() if defect.verdict.startswith(verdict)))
     if defect.claim:
         yield from _indented(
@@ -66,6 +71,37 @@ def explained(name: str, defect: Defect) -> Iterator[str]:
     yield "The report"
     yield ""
     yield defect.report
+
+
+def _facts(report: str) -> Iterator[str]:
+    """The sentences on what to change that follow from the first report: places, and the collective that differs."""
+    lines = report.splitlines()
+    begin = [at for at, line in enumerate(lines) if re.match(r"\S+ breaks P\d+", line)]
+    lines = lines[: begin[1]] if len(begin) > 1 else lines
+    for place, line in enumerate(lines):
+        if MEET in line:
+            above = [found[1] for each in lines[:place] if (found := re.match(r" {4}(\d+\. .+)", each))]
+            sends = [found[1] for each in lines[:place] if (found := re.match(r" {7}(rank \d+ sends .+)", each))]
+            if above:
+                differ = "; ".join(" ".join(each.split()) for each in sends[-2:])
+                yield f"In collective {above[-1]}, ranks send gradients of different parameters: {differ}."
+                yield "Change the code so that every rank passes the same parameter to the same call."
+            break
+    for title, words in (
+        ("Where", "These lines of code are concerned: "),
+        ("A guess", "The wrong values are exactly these: "),
+    ):
+        if told := _entry(lines, title):
+            yield words + told
+
+
+def _entry(lines: Sequence[str], title: str) -> str:
+    """The text of a titled paragraph of a report, see `properties.reports.paragraphs.entry`; empty without one."""
+    begin = next((at for at, line in enumerate(lines) if line.startswith(f"{title}:")), None)
+    if begin is None:
+        return ""
+    more = itertools.takewhile(lambda line: line.startswith(" " * 11), lines[begin + 1 :])
+    return " ".join(" ".join([lines[begin].partition(":")[2], *more]).split())
 
 
 def _says(law: str) -> str:
