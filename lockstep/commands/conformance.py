@@ -7,7 +7,7 @@ from pathlib import Path
 from lockstep.properties.conformance import holding, page
 from lockstep.properties.conformance.rows import ROWS
 from lockstep.properties.implementations import Unusable
-from lockstep.properties.results.diff import differences
+from lockstep.properties.results.diff import of_targets, of_versions
 from lockstep.properties.results.document import read
 
 EXAMPLES = 10
@@ -47,17 +47,25 @@ def _diff(parser: argparse.ArgumentParser, arguments: Sequence[str]) -> None:
     files = {path.name for folder in (asked.before, asked.after) for path in (folder / "results").glob("*.json")}
     if not files:
         parser.error(f"{asked.before}: there is no report, neither here nor in {asked.after}")
-    worse = False
+    worse, versions, only = False, dict[str, None](), list[tuple[str, str]]()
     for name in sorted(files):
         places = [folder / "results" / name for folder in (asked.before, asked.after)]
-        there = [place.is_file() for place in places]
+        row, there = name.removesuffix(".json"), [place.is_file() for place in places]
         if not all(there):
-            print(f"{name.removesuffix('.json')}: only in the {'second' if there[1] else 'first'} report")
+            only.append(("second" if there[1] else "first", row))
             continue
         try:
-            lines, is_worse = differences(*map(read, places))
+            before, after = map(read, places)
         except Unusable as error:
             parser.error(str(error))
-        print("\n".join(lines or [f"{name.removesuffix('.json')}: the same"]))
+        alike = before.profile == after.profile
+        lines, is_worse = of_targets(before, after, counts=alike)
+        print("\n".join(lines or [f"{row}: the same"]))
+        more = [] if alike else [f"examples: {before.profile} before, {after.profile} after"]
+        versions |= dict.fromkeys([*of_versions(before, after), *more])
         worse = worse or is_worse
+    for which in ("first", "second"):
+        if rows := [row for place, row in only if place == which]:
+            print(f"only in the {which} report: {', '.join(rows)}")
+    print("\n".join(versions), end="\n" if versions else "")
     raise SystemExit(int(worse))

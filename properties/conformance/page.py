@@ -1,15 +1,16 @@
 """The pages of the conformance report, made from the files of its rows and from the adapters."""
 
-import re
+import functools
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 from lockstep.properties.catalogue import every_law
+from lockstep.properties.conformance import versions
 from lockstep.properties.conformance.holding import FOLDER, KNOWN, place_of
 from lockstep.properties.conformance.rows import FRAMEWORKS, ROWS, Row
 from lockstep.properties.implementations import Unusable
 from lockstep.properties.law import FAMILIES
-from lockstep.properties.pages.findings import Finding, findings
+from lockstep.properties.pages.findings import Finding, findings, link
 from lockstep.properties.results import known
 from lockstep.properties.results.document import Defect, Document, LawEnd, Target, read
 from lockstep.properties.results.known import Known
@@ -33,11 +34,19 @@ A cell is a family of [laws](../laws/index.md):
 - ?: it could not be judged, as each program that the law needs has a known defect
 - …: the run was stopped before all laws of the family had ended
 - nothing: not claimed
+
+[Versions of torch](torch-versions.md) stand side by side on a page of their own.
 """
 MISSING = "…"
 WORST = ("silently wrong", "wasteful", "hangs", "crashes")
 SHORT = {"silently wrong": "wrong", "wasteful": "wrong"}
 COLUMNS = tuple(number for number in FAMILIES if number != "P17")  # which is about kernels
+
+
+@functools.cache
+def _findings() -> tuple[Finding, ...]:
+    """All, read once: each defect of a page asks for them."""
+    return tuple(findings())
 
 
 def results(folder: Path) -> dict[Row, Document]:
@@ -59,6 +68,8 @@ def as_written(folder: Path = FOLDER) -> dict[Path, str]:
     for framework in FRAMEWORKS:
         rows = [row for row in ROWS if row.framework == framework]
         pages[folder / f"{framework}.md"] = page(framework, rows, documents, entries)
+    if (folder / "results").is_dir():
+        pages[folder / "torch-versions.md"] = versions.page(folder)
     return pages
 
 
@@ -140,10 +151,10 @@ def _ended(target: Target, laws: Sequence[LawEnd]) -> str:
 
 def page(framework: str, rows: Iterable[Row], documents: Mapping[Row, Document], entries: Sequence[Known] = ()) -> str:
     """The page of a framework: what each row claims and why, and its defects."""
-    of_it = [each for each in findings() if each.path.parent.name == framework]
+    of_it = [each for each in _findings() if each.path.parent.name == framework]
     parts = [f"# Conformance of {framework}\n", f"Documentation: <{FRAMEWORKS[framework][1]}>\n"]
     if of_it:
-        told = "\n".join(f"- [{each.title}]({_link(each)})" for each in of_it)
+        told = "\n".join(f"- [{each.title}]({link(each)})" for each in of_it)
         parts.append(f"Findings, each with a script:\n\n{told}\n")
     for row in rows:
         parts += _section(row, documents.get(row), entries)
@@ -180,15 +191,9 @@ def _defect(found: Defect, reason: str) -> str:
     """A defect: its law, what it needs, and the smallest program as the report has it. ``reason``: of its entry among
     the known failures, a finding's path or words.
     """
-    finding = next((each for each in findings() if reason.endswith(f"{each.path.parent.name}/{each.path.name}")), None)
-    told = f" Known: [{finding.title}]({_link(finding)})." if finding else f" Known: {reason}." if reason else ""
+    finding = next((each for each in _findings() if reason.endswith(f"{each.path.parent.name}/{each.path.name}")), None)
+    told = f" Known: [{finding.title}]({link(finding)})." if finding else f" Known: {reason}." if reason else ""
     report = "\n".join(f"    {line}".rstrip() for line in found.report.splitlines())
     return (
         f"**{found.id}: {found.verdict}**, {found.law}. It needs: {found.cause or 'nothing more'}.{told}\n\n{report}\n"
     )
-
-
-def _link(found: Finding) -> str:
-    """The place of a finding on its page."""
-    slug = re.sub(r"[-\s]+", "-", re.sub(r"[^\w\s-]", "", found.title).strip().lower())
-    return f"../findings/{found.path.parent.name}.md#{slug}"

@@ -98,3 +98,9 @@ def _link(report: "re.Match[str]") -> str:
     """A report as a link to its page."""
     repository, number = report.groups()
     return f"[{repository}#{number}](https://github.com/{repository}/issues/{number})"
+
+
+def link(found: Finding) -> str:
+    """The place of a finding on its page, from a folder beside that of the findings."""
+    slug = re.sub(r"[-\s]+", "-", re.sub(r"[^\w\s-]", "", found.title).strip().lower())
+    return f"../findings/{found.path.parent.name}.md#{slug}"

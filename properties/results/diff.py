@@ -14,24 +14,36 @@ def differences(before: Document, after: Document) -> tuple[list[str], bool]:
     """The lines to print, and whether something got worse: a defect is new, or a law that held does not hold any more,
     unless it is no longer claimed or was not run.
     """
+    lines, worse = of_targets(before, after)
+    return [*lines, *of_versions(before, after)], worse
+
+
+def of_targets(before: Document, after: Document, counts: bool = True) -> tuple[list[str], bool]:
+    """As `differences`, without the lines on versions. ``counts``: also where no more than the number of examples has
+    changed.
+    """
     lines, worse = [], False
     olds, news = ({target.name: target for target in each.targets} for each in (before, after))
     for name in sorted({*olds, *news}):
         if name not in olds or name not in news:
             lines.append(f"{name}: only in the {'second' if name in news else 'first'} run")
-        told, is_worse = _of_target(olds.get(name, Target(name)), news.get(name, Target(name)))
+        told, is_worse = _of_target(olds.get(name, Target(name)), news.get(name, Target(name)), counts)
         lines += [name, *(f"  {line}" for line in told)] if told else []
         worse = worse or is_worse
+    return lines, worse
+
+
+def of_versions(before: Document, after: Document) -> list[str]:
+    """A line for each package that has another version."""
     versions = {**before.versions, "lockstep": before.lockstep}, {**after.versions, "lockstep": after.lockstep}
-    lines += [
+    return [
         f"{package}: {versions[0].get(package, 'not there')} before, {versions[1].get(package, 'not there')} after"
         for package in sorted({*versions[0], *versions[1]})
         if versions[0].get(package) != versions[1].get(package)
     ]
-    return lines, worse
 
 
-def _of_target(old: Target, new: Target) -> tuple[list[str], bool]:
+def _of_target(old: Target, new: Target, counts: bool) -> tuple[list[str], bool]:
     lines, worse = [], False
     for _, before, after in _pairs(_by_what(old.defects), _by_what(new.defects)):
         if before is None and after is not None:
@@ -50,7 +62,7 @@ def _of_target(old: Target, new: Target) -> tuple[list[str], bool]:
         elif was.verdict != now.verdict:
             worse = worse or (was.verdict == HOLDS and now.verdict != NOT_CLAIMED and not now.known)
             lines.append(f"changed: {was.law}{_on(was)}: {was.verdict} before, {now.verdict} after")
-        elif was.runs != now.runs:
+        elif counts and was.runs != now.runs:
             more = "more" if now.runs > was.runs else "fewer"
             lines.append(f"{more} examples: {was.law}{_on(was)}: {was.runs} before, {now.runs} after")
     return lines, worse

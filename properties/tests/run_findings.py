@@ -8,11 +8,12 @@ import os
 import runpy
 import sys
 import tempfile
+from datetime import UTC, datetime
 from pathlib import Path
 
 # What DDP and FSDP import when they are first used.
 import torch._dynamo
-import torch.distributed.checkpoint.state_dict  # noqa: F401
+import torch.distributed.checkpoint.state_dict
 
 
 def run(path: Path) -> tuple[int, str]:
@@ -38,9 +39,22 @@ def main() -> None:
     """Run the scripts that are named."""
     parser = argparse.ArgumentParser(prog="python -m lockstep.properties.tests.run_findings", description=__doc__)
     parser.add_argument("scripts", nargs="*", metavar="SCRIPT", help="of docs/findings")
-    for name in parser.parse_args().scripts:
+    parser.add_argument("--into", type=Path, metavar="FILE", help="keep the exit codes for this torch, as JSON")
+    asked = parser.parse_args()
+    codes = {}
+    for name in asked.scripts:
         ended, printed = run(Path(name))
+        codes[Path(name).stem] = ended
         print(json.dumps({"path": name, "code": ended, "output": printed}), flush=True)
+    if asked.into:
+        keep(asked.into, torch.__version__, codes)
+
+
+def keep(place: Path, version: str, codes: dict[str, int]) -> None:
+    """Write the exit codes for one version beside those for others."""
+    kept = json.loads(place.read_text("utf-8")) if place.is_file() else {"ends": {}}
+    told = {"date": datetime.now(UTC).date().isoformat(), "ends": {**kept["ends"], version: codes}}
+    place.write_text(json.dumps(told, indent=1) + "\n", "utf-8")
 
 
 if __name__ == "__main__":

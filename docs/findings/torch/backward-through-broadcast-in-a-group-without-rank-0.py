@@ -1,6 +1,6 @@
 """Backward through broadcast gives the root zeros in a group without rank 0
 
-Framework: torch 2.13, torch.distributed.nn.functional.broadcast
+Framework: torch 2.11 to 2.13, torch.distributed.nn.functional.broadcast
 
 Law: P14
 
