@@ -108,9 +108,9 @@ class Trial:
     add in an order drawn for each job, where it names none; real worlds have their own. ``own_state``: simulated ranks
     have global variables and class attributes of their own. ``left``: what ranks have left
     behind, such as a thread. ``world_fault``: what is wrong with the world itself, if anything is. ``report``: the
-    folder for scripts of failures; None: the usual one. ``runs``: what has run of one example, by its program: who asks
-    for it again is given the same; None: nothing is kept. ``aside`` is shown each program that is about to run, and
-    raises SetAside for what is set aside.
+    folder for scripts of failures; None: the usual one. ``runs``: what has run of one example, by who ran which program:
+    who asks for it again is given the same; None: nothing is kept. A law may run another implementation, to compare.
+    ``aside`` is shown each program that is about to run, and raises SetAside for what is set aside.
     """
 
     implementation: Implementation
@@ -126,7 +126,7 @@ class Trial:
     left: Counter[str] = field(default_factory=Counter)
     world_fault: str = ""
     report: Path | None = None
-    runs: "dict[Scenario, tuple[Run, Counter[str]]] | None" = None
+    runs: "dict[tuple[Implementation, Scenario], tuple[Run, Counter[str]]] | None" = None
     aside: Callable[[Any], None] | None = None
 
     @property
@@ -181,8 +181,9 @@ class Trial:
         ``conditions``: those of `properties.conditions.Conditions` that are not as usual, by name.
         """
         as_usual = not contents and not timeline and function == FUNCTION and not conditions
-        if as_usual and asynchrony is None and order is None and self.runs is not None and scenario in self.runs:
-            kept, witnessed = self.runs[scenario]
+        key = self.implementation, scenario
+        if as_usual and asynchrony is None and order is None and self.runs is not None and key in self.runs:
+            kept, witnessed = self.runs[key]
             self.witnessed.update(witnessed)
             return kept
         if asked := beyond(self.claims, scenario):
@@ -224,7 +225,7 @@ class Trial:
         self.witnessed.update(witnessed)
         run = Run(scenario, outcome, trained, self.claims.stage, choices, looks)
         if as_usual and self.runs is not None:
-            self.runs.setdefault(scenario, (run, witnessed))
+            self.runs.setdefault(key, (run, witnessed))
         return run
 
     def run_and_expect(self, scenario: Scenario) -> tuple[Run, Expectation]:

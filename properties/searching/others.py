@@ -112,11 +112,12 @@ class _Joined:
                 return
 
     def _judge(self, trial: Trial, judged: set[Scenario]) -> None:
-        """Every law of one run on each run that it has not judged yet."""
+        """Every law of one run on each run of the implementation that it has not judged yet."""
         assert trial.runs is not None
-        for scenario in [each for each in trial.runs if each not in judged]:
+        of_this = (scenario for implementation, scenario in trial.runs if implementation == trial.implementation)
+        for scenario in [each for each in of_this if each not in judged]:
             if beyond(trial.claims, scenario) or comparable(scenario, trial.claims) is None:
-                del trial.runs[scenario]
+                del trial.runs[trial.implementation, scenario]
                 continue
             judged.add(scenario)
             if self._told.seldom is not None:

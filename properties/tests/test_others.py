@@ -32,6 +32,9 @@ MEAN = LAWS["test_gradients_equal_the_mean_over_ranks"]
 WIRE = LAWS["test_gradients_travel_in_their_own_dtype_or_a_wider_one"]
 ORDER = LAWS["test_the_result_does_not_depend_on_the_order_of_registration"]
 ALONE = LAWS["test_gradients_scale_with_the_loss"]  # of which others show nothing
+UNSHARDED = LAWS["test_every_stage_gives_the_bits_of_no_sharding_at_all"]  # which runs another class to compare
+IN_DOUBLE = LAWS["test_gradients_are_reduced_in_the_dtype_that_is_claimed"]
+FSDP2 = "lockstep.impls.frameworks.fsdp2"
 NAIVE = "lockstep.impls.naive:NaiveDataParallel"
 NARROW = "lockstep.impls.faults.precision:ReducesInFloat32"  # starts rightly, and reduces in too narrow a dtype
 
@@ -48,6 +51,17 @@ def test_what_runs_for_one_law_is_judged_by_the_others(sim: World) -> None:
     assert others.shown["gradients travel in their own dtype or a wider one"] >= 10  # and what another law has made
     assert others.shown["the result does not depend on the order of registration"] > 0
     assert "gradients equal the mean over ranks" not in others.shown  # those are its own
+
+
+def test_what_a_law_runs_of_another_class_to_compare_is_no_run_of_this_one(sim: World) -> None:
+    program = Scenario(2, (Parameter((1,)),), (Backward(((0,), (0,))), Finish(), Step()))
+    trial = replace(trial_of(f"{FSDP2}:FSDP2ReducesInDouble", sim), runs={})
+    Others([IN_DOUBLE], whole=True).join(UNSHARDED).check(trial, program)  # the other one reduces in float32
+    assert trial.runs is not None
+    UNSHARDED.check(trial, program)
+    first, second = (run for run, _ in trial.runs.values())
+    wires = {"float64", "float32"}
+    assert {call.dtype for run in (first, second) for call in run.collectives[0] if "reduce" in call.operation} == wires
 
 
 def test_a_failure_of_another_law_is_told_as_that_laws(sim: World) -> None:
