@@ -22,14 +22,15 @@ from typing import Any
 import pytest
 
 from lockstep.oracle.program import NAMES, Scenario
-from lockstep.properties.catalogue import every_fault, every_twin
+from lockstep.properties.catalogue import every_fault, every_law, every_twin
 from lockstep.properties.defects.cause import Cause
 from lockstep.properties.defects.defect import Defect
 from lockstep.properties.defects.needs import has
 from lockstep.properties.diagnosing.core import goes_wrong
-from lockstep.properties.law import PLAINEST
+from lockstep.properties.law import PLAINEST, Law, sentence
 from lockstep.properties.running.apart import Docket
 from lockstep.properties.running.session import Session
+from lockstep.properties.searching.search import how_broken
 from lockstep.properties.trial import Trial
 
 # Each breaks programs of one kind, and leaves the plainest one alone. By the class that they are a few lines over.
@@ -50,7 +51,6 @@ POOL: Mapping[str, Sequence[str]] = {
         "cost:BroadcastsInsideNoSync",
         "cost:ReducesInsideNoSync",
         "cost:OneParameterInEachBucket",
-        "asynchrony:ReadsBeforeWaiting",
         "precision:ReducesInBfloat16",
     ),
     "StaticBucketsTrainer": (
@@ -174,19 +174,28 @@ def is_of(defect: Defect, fault: str) -> bool:
     own = {(cause.only, cause.telling) for each in checked((fault,)).defects for cause in each.causes}
     if any((cause.only, cause.telling) in own for cause in defect.causes):
         return True
-    return not defect.causes[0].only and any(_fails(fault, face["scenario"]) for face in defect.faces)
+    return any(_fails(fault, defect, face["scenario"]) for face in defect.faces)
 
 
-def _fails(fault: str, text: str) -> bool:
+def _fails(fault: str, defect: Defect, text: str) -> bool:
+    """True if the fault alone goes wrong on a program, by itself or under the law of the defect: cost has only laws."""
     scenario = eval(text, dict(NAMES))
     if not isinstance(scenario, Scenario):
         return False
     session = Session(found((fault,)), examples=1, seed=0)
     try:
         trial: Trial = session.trial("sim")
-        return goes_wrong(trial, scenario) is not None
+        laws = [law for law in every_law().values() if sentence(law) == defect.law and judges_programs(law)]
+        if any(how_broken(law, trial, scenario, []) for law in laws):
+            return True
+        return not defect.causes[0].only and goes_wrong(trial, scenario) is not None
     finally:
         session.close()
+
+
+def judges_programs(law: Law) -> bool:
+    """True if what the law draws is a program, and nothing beside it."""
+    return law.check.__annotations__.get("scenario") is Scenario
 
 
 def main() -> None:

@@ -106,10 +106,10 @@ class Trial:
     on which a failure of a real one is shrunk. ``at_once`` and ``limit`` go to the world with every job. ``apart``:
     every run has processes of its own, in which nothing has run before. ``any_order``: the simulated world's reductions
     add in an order drawn for each job, where it names none; real worlds have their own. ``own_state``: simulated ranks
-    have global variables and class attributes of their own. ``left``: what ranks have left
-    behind, such as a thread. ``world_fault``: what is wrong with the world itself, if anything is. ``report``: the
-    folder for scripts of failures; None: the usual one. ``runs``: what has run of one example, by who ran which program:
-    who asks for it again is given the same; None: nothing is kept. A law may run another implementation, to compare.
+    have global variables and class attributes of their own. ``left``: what ranks have left behind, such as a thread.
+    ``world_fault``: what is wrong with the world itself, if anything is. ``report``: the folder for scripts of
+    failures; None: the usual one. ``runs``: what has run of one example, by the implementation and its program: who
+    asks for it again is given the same; None: nothing is kept. A law may run another implementation, to compare.
     ``aside`` is shown each program that is about to run, and raises SetAside for what is set aside.
     """
 
