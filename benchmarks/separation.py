@@ -165,7 +165,7 @@ def _shows_in(one: str, other: str) -> bool:
 
 
 def _contained(defect: Defect, cause: Cause) -> frozenset[str]:
-    """What the smallest program of a defect contains, with what goes without saying."""
+    """The features in the smallest program of a defect, with what goes without saying."""
     return cause.needs if cause.only else cause.needs | has(eval(defect.faces[0]["scenario"], dict(NAMES)))
 
 
