@@ -18,6 +18,7 @@ pace          a time for all laws, in the place of a number of examples
 record        keeps them, for a run that goes on
 summary       the verdicts, at the end
 page          the same as a page, with a picture of each defect
+nothing_of_pytest   keeps lines of pytest off the terminal that say the same
 sources       what makes what was kept stale
 session       all laws against one implementation, without a run of pytest
 target        a class or function, as a name by which ranks find it
