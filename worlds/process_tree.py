@@ -36,10 +36,11 @@ class Leftovers:
 
 def _own() -> list[int]:
     """The descendants of this process. If it has none, one call of the system tells: /proc is read thread by thread."""
-    try:
-        os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
-    except ChildProcessError:
-        return []
+    if hasattr(os, "waitid"):  # macOS has it from Python 3.13 on
+        try:
+            os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
+        except ChildProcessError:
+            return []
     return descendants(os.getpid())
 
 
