@@ -12,7 +12,6 @@ from lockstep.properties.results.document import Document, LawEnd, read
 from lockstep.properties.verdict import HOLDS, NOT_CLAIMED
 
 MINORS = ("2.11", "2.12", "2.13", "2.14")
-MAIN = "2.13"  # its rows are those of the report itself
 SCRIPTS = Path("torch-versions.json")  # beside the scripts: a date, and by version the exit code of each script
 ENDS = {1: "there", 0: "not there"}
 HEAD = """# Versions of torch
@@ -36,14 +35,17 @@ that has run out says at random which parameters are used.
 
 
 def folder_of(minor: str, folder: Path) -> Path:
-    """The report of a version of torch, within the report."""
-    return folder if minor == MAIN else folder / f"torch-{minor}"
+    """The report of another version of torch than that of the report itself, within it."""
+    return folder / f"torch-{minor}"
 
 
 def page(folder: Path) -> str:
     """The text of the page."""
     rows = [row for row in ROWS if row.framework == "torch"]
     found = {minor: _documents(rows, folder_of(minor, folder)) for minor in MINORS}
+    for row, document in _documents(rows, folder).items():  # each of the torch with which it was run
+        minor = ".".join(document.versions.get("torch", "").split(".")[:2])
+        found.setdefault(minor, {})[row] = document
     lines = [HEAD, f"| row | {' | '.join(MINORS)} |", "| --- " * (1 + len(MINORS)) + "|"]
     for row in rows:
         cells = [cell(found[minor].get(row)) for minor in MINORS]
@@ -53,7 +55,7 @@ def page(folder: Path) -> str:
     return "\n".join([*lines, *_scripts()]) + "\n"
 
 
-def _documents(rows: list[Row], folder: Path) -> Mapping[Row, Document]:
+def _documents(rows: list[Row], folder: Path) -> dict[Row, Document]:
     there = {}
     for row in rows:
         try:

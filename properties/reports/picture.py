@@ -16,6 +16,7 @@ WIDEST, LINE = 10, 96  # elements of a collective that are shown, and the charac
 BESIDE = 34  # characters of a line that are not theirs: in a narrow terminal the rest is what they may take
 INDENT = 4  # of the picture in a report
 MOST = 8  # collectives that are shown
+MEET = "different parameters meet here"  # beside a mark
 Rows = dict[str, list[str]]  # by title, what stands in each column
 
 
@@ -133,7 +134,7 @@ def _drawn(meeting: _Meeting, called: Sequence[Labels], observed: bool) -> list[
     lines = [line for rank, parts in cells.items() for line in _beside(row(f"rank {rank} sends", parts), its_own[rank])]
     if any(apart[: len(widths)]):
         marks = [("^" * width if each else "").ljust(width) for each, width in zip(apart, widths, strict=False)]
-        lines += _beside(f"   {'':17}  {'   '.join(marks)}", "different parameters meet here")
+        lines += _beside(f"   {'':17}  {'   '.join(marks)}", MEET)
     lines += [row(title, parts) for title, parts in results.items() if any(parts[: len(widths)])]
     if meeting.reduces and observed:
         never = [rank for rank, call in calls.items() if call.got is None]

@@ -9,6 +9,7 @@ from collections.abc import Iterator, Sequence
 from lockstep.properties.catalogue import every_text
 from lockstep.properties.law import as_sentence
 from lockstep.properties.reports.paragraphs import width, wrapped
+from lockstep.properties.reports.picture import MEET
 from lockstep.properties.results.document import Defect
 
 READING = (
@@ -21,7 +22,6 @@ READING = (
     '"Came from" writes the wrong value as a sum of such gradients, beside the sum that is right. '
     "The difference between the two sums is the bug.",
 )
-MEET = "different parameters meet here"  # in `properties.reports.picture`
 # By the first words of a verdict: how to look for the cause.
 LOOK = {
     "hangs": "Find the first collective that one rank calls and another does not. Usual reasons: a collective inside "
