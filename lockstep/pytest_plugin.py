@@ -94,6 +94,7 @@ def _open_a_ledger(config: pytest.Config) -> None:
     """Of a run against a user's code: where its processes note what they find."""
     told = getattr(config, "workerinput", None)
     if told is not None:
+        config.stash[_BENCH].shared = Path(told[_NOTES])
         config.stash[_LEDGER] = Ledger(Path(told[_NOTES]))
         return
     folder: Path | None = None

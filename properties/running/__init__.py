@@ -5,6 +5,7 @@ begin         what they come to, before anything is collected
 import_path   from where modules are imported
 where         which worlds, and whether this machine has them
 bench         implementations and worlds, for one process of pytest
+once          what one process of the run finds out for all
 selection     which tests
 profiles      how many examples
 hold          a law against an implementation, from the first example to the verdict

@@ -21,7 +21,7 @@ from lockstep.properties.running.pace import Pace, seconds_of
 from lockstep.properties.running.record import Record
 from lockstep.properties.running.selection import part
 from lockstep.properties.running.where import decide
-from lockstep.worlds import torchrun
+from lockstep.worlds import process, torchrun
 
 SEED = "hypothesis_seed"  # the option of Hypothesis' own plugin, and what a worker of pytest-xdist is told
 TWICE = 1.0  # seconds; signals that are less apart are one
@@ -35,6 +35,8 @@ def begin(config: pytest.Config) -> tuple[Bench, Record | None]:
     look_here_first(config.invocation_params.dir)
     device.choose()
     option = config.getoption
+    if option("--impl") and not config.option.help:
+        process.prepare(1)  # it imports torch while this process goes on
     told: Mapping[str, Any] | None = getattr(config, "workerinput", None)  # of a worker of pytest-xdist
     if told is None:
         end_as_by_ctrl_c(config)

@@ -9,6 +9,7 @@ from typing import Any
 from lockstep.properties.implementations import Implementation, look_up
 from lockstep.properties.models.on_yours import YourModel
 from lockstep.properties.ranks.lookup import is_given
+from lockstep.properties.running.once import once
 from lockstep.properties.running.pace import Pace
 from lockstep.properties.running.where import Where
 from lockstep.properties.searching.others import Others
@@ -37,6 +38,8 @@ class Bench:
         self._faults: dict[str, str] = {}
         # What did not run: implementation, law's number, law, and the world that cannot have it (empty: not claimed).
         self.left_out: set[tuple[str, str, str, str]] = set()
+        # A folder that all processes of the run share: a world is looked at by one of them.
+        self.shared: Path | None = None
         # The laws that are held together, by the names of implementation and world.
         self.others: defaultdict[tuple[str, str], Others] = defaultdict(Others)
 
@@ -47,16 +50,9 @@ class Bench:
         return self._worlds[name]
 
     def fault(self, name: str) -> str:
-        """The fault of that world itself, looked for once; empty if there is none."""
+        """The fault of that world itself, looked for once in a run; empty if there is none."""
         if name not in self._faults:
-            self._faults[name] = ""
-            world = self.world(name)
-            try:
-                with warnings.catch_warnings():  # in this process torch's would come from here
-                    warnings.simplefilter("ignore")
-                    check(world, range(1, min(world.ranks or MOST_RANKS, MOST_RANKS) + 1))
-            except Unsound as unsound:
-                self._faults[name] = str(unsound)
+            self._faults[name] = once(self.shared, f"fault-{name}", lambda: _fault(self.world(name)))
         return self._faults[name]
 
     @property
@@ -85,3 +81,13 @@ class Bench:
             getattr(world, "end", world.close)()  # of torchrun: lets the other ranks of the job go as well
         if "torchrun" in self.where.worlds and "torchrun" not in self._worlds:
             torchrun.dismiss()
+
+
+def _fault(world: World) -> str:
+    try:
+        with warnings.catch_warnings():  # in this process torch's would come from here
+            warnings.simplefilter("ignore")
+            check(world, range(1, min(world.ranks or MOST_RANKS, MOST_RANKS) + 1))
+    except Unsound as unsound:
+        return str(unsound)
+    return ""

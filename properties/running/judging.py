@@ -31,6 +31,7 @@ from lockstep.properties.strategies.features import FEATURES
 from lockstep.properties.strategies.independent import sample
 from lockstep.properties.trial import Trial
 from lockstep.properties.verdict import LawBroken, SilentlyWrong
+from lockstep.worlds import process
 
 PLAIN = Scenario(2, (Parameter((1,)),), (Backward(((0,), (0,))), Finish()))
 PLAINEST = needs(PLAIN)
@@ -54,6 +55,8 @@ def judged(
     law: Law, trial: Trial, budget: Budget, ledger: Ledger, failure: Failure, draws: SearchStrategy[Any]
 ) -> Defect | None:
     """The defect of a failure that was met under a law, filed; None: it is an artefact of simulating ranks."""
+    if trial.confirm_on is not None:
+        process.prepare(2)  # for real processes, which are to confirm it: torch is imported while the failure shrinks
     for minimal in _minimal(law, trial, budget, failure, draws):
         faces = [minimal, *(_other_faces(law, minimal) if minimal.core is not None else ())]
         faces.sort(key=lambda face: not isinstance(face.failure.broken, SilentlyWrong))  # which is the worst there is
