@@ -16,6 +16,7 @@ from lockstep.properties.failure_place import place_of
 from lockstep.properties.law import Law, sentence
 from lockstep.properties.naming import model_words
 from lockstep.properties.reports import notes, otherwise, real_models
+from lockstep.properties.reports.missing import missing
 from lockstep.properties.reports.opening import opening
 from lockstep.properties.reports.origin import explain
 from lockstep.properties.reports.paragraphs import command_entry, entry, wrapped
@@ -119,7 +120,8 @@ def story(law: Law, trial: Trial, diagnosis: Diagnosis) -> list[str]:
     difference = diagnosis.broken.difference
     broadcast = difference is not None and (difference.place < 0 or difference.quantity == "buffer")
     shown = picture(scenario, diagnosis.recorded, scenario.roles, whole=broadcast)
-    words += [f"    {line}" for line in shown or ["nothing that could be recorded"]]
+    lacking = missing(diagnosis)
+    words += [f"    {line}" for line in [*shown, *lacking] or ["nothing that could be recorded"]]
     origin = _origin(diagnosis)
     words += ["", *origin] if origin else []
     if not diagnosis.always:
