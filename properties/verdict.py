@@ -53,6 +53,7 @@ from lockstep.worlds.contract import Outcome
 
 HOLDS, REFUSES, SHOWS_NOTHING, NOT_RUNNABLE = "holds", "refuses", "shows nothing", "not runnable here"
 SIM_ONLY, NOT_CLAIMED, WRONG = "sim only, no failure", "not claimed", "wrong"
+TRIED = f"{NOT_CLAIMED}; tried: "  # and the end of a law on a few programs, of which none fails a run
 # Of a real backend: when it reads and writes, in which order it reduces, what it holds. With words behind it: for a
 # defect that breaks everything the law needs.
 IMPOSSIBLE = "cannot be judged"

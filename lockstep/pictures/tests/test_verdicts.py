@@ -17,7 +17,7 @@ ENDS: tuple[tuple[str, str, str, list[str]], ...] = (
 )
 LAWS = [
     {"law": f"{number} a law", "world": world, "verdict": verdict, "runs": 100, "refused": 0, "defects": defects}
-    for number, world, verdict, defects in (*ENDS, ("P6", "", "not claimed; probed: holds", []))
+    for number, world, verdict, defects in (*ENDS, ("P6", "", "not claimed; tried: holds", []))
 ]
 DEFECT = {
     "id": "D1",
