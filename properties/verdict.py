@@ -24,8 +24,8 @@ What a law's test files with pytest (`record(PROPERTY, filed)`, `properties.repo
     defects                                 a list of the defects first found under this law, as the dicts below
 
 A failure, as `properties.reports.failure.filed_failure` makes it: ``verdict`` ("silently wrong"), ``report`` (for
-people), ``scenario`` (its repr), ``script`` (a path, or ""), ``cause``, ``plain``, ``size``; under a defect it is one
-face of it, and has its ``defect`` ("D1") too.
+people), ``scenario`` (its repr), ``script`` (a path, or ""), ``cause``, ``plain``, ``size``, ``diagnosis``; under a
+defect it is one face of it, and has its ``defect`` ("D1") too. Of a kernel it has no ``diagnosis``.
 
 A defect, as `properties.defects.defect.Defect.filed` makes it:
 
@@ -53,6 +53,7 @@ from lockstep.worlds.contract import Outcome
 
 HOLDS, REFUSES, SHOWS_NOTHING, NOT_RUNNABLE = "holds", "refuses", "shows nothing", "not runnable here"
 SIM_ONLY, NOT_CLAIMED, WRONG = "sim only, no failure", "not claimed", "wrong"
+TRIED = f"{NOT_CLAIMED}; tried: "  # and the end of a law on a few programs, of which none fails a run
 # Of a real backend: when it reads and writes, in which order it reduces, what it holds. With words behind it: for a
 # defect that breaks everything the law needs.
 IMPOSSIBLE = "cannot be judged"

@@ -2,6 +2,7 @@
 
 import dis
 import importlib
+import re
 import traceback
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -12,6 +13,7 @@ import numpy.typing as npt
 
 Array = npt.NDArray[np.generic]
 
+_ADDRESS = re.compile(r" at 0x[0-9a-fA-F]+(?=[>,])")  # of an object, as Python prints it: another one in each run
 _LONGEST = 100_000  # characters of an exception's message and of its traceback
 
 # Between two ranks; everything else is between all members of a group.
@@ -286,15 +288,16 @@ class Job:
 
 
 def raised(exception: BaseException) -> RankError:
-    """The report of an exception, SystemExit too, that the function raised on a rank."""
+    """The report of an exception, SystemExit too, that the function raised on a rank. Messages name no addresses."""
     text = "".join(traceback.format_exception(exception))
     try:
         message = f"{type(exception).__name__}: {exception}"
     except BaseException as another:  # SystemExit too: this is the function's own code
         message = f"{type(exception).__name__}, whose message cannot be had: {type(another).__name__}"
     notes = getattr(exception, "__notes__", ())
-    notes = tuple(note for note in notes if isinstance(note, str)) if isinstance(notes, list) else ()
-    return RankError("raised", message[:_LONGEST], text[:_LONGEST], notes, _by_a_statement(exception))
+    notes = [note for note in notes if isinstance(note, str)] if isinstance(notes, list) else []
+    message, *said = (_ADDRESS.sub("", words) for words in (message, *notes))
+    return RankError("raised", message[:_LONGEST], text[:_LONGEST], tuple(said), _by_a_statement(exception))
 
 
 def _by_a_statement(exception: BaseException) -> bool:

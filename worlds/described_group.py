@@ -128,6 +128,9 @@ class DescribedGroup(dist.ProcessGroup):
         self._name = ""
         self.issued = 0  # collectives so far
 
+    def __repr__(self) -> str:
+        return f"<group of global rank{'s' * (len(self.members) > 1)} {', '.join(map(str, self.members))}>"
+
     def getBackendName(self) -> str:  # noqa: N802, c10d's name
         """The name that C++ shows."""
         return "lockstep"

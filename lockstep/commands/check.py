@@ -81,7 +81,7 @@ def main(parser: argparse.ArgumentParser, arguments: Sequence[str]) -> None:
 def _add_to(parser: argparse.ArgumentParser) -> None:
     """Adds the options."""
     parser.usage = "lockstep check TARGET ... [options] [-- options of pytest]"
-    parser.description = "Draw small training programs, run them on your code, compare bits with an oracle."
+    parser.description = "Draw small training programs, run them on your code, compare bits to an oracle."
     parser.epilog = f"{parser.epilog}\n\nOptions of pytest, such as --tb, go after `--`. Exit codes: `lockstep --help`."
     parser.add_argument(
         "targets",

@@ -13,9 +13,11 @@ from lockstep.properties.claims import Claims
 from lockstep.properties.law import concerns, sentence
 from lockstep.properties.reports.paragraphs import fit_the_terminal, width
 
-HOW = """A class says what it claims in an attribute, such as
-    claims = {"unused": "untouched", "sixteen_bits": True}
-A claim that the class leaves out has the value in brackets. Some follow from its methods and arguments."""
+HOW = (
+    "A class says what it claims in an attribute, such as",
+    '    claims = {"unused": "untouched", "sixteen_bits": True}',
+)
+LEFT_OUT = "A claim that the class leaves out has the value in brackets. Some follow from its methods and arguments."
 
 
 def main(parser: argparse.ArgumentParser, arguments: Sequence[str]) -> None:
@@ -25,7 +27,7 @@ def main(parser: argparse.ArgumentParser, arguments: Sequence[str]) -> None:
     fit_the_terminal()
     known = {each.name: each for each in fields(Claims)}
     if asked.claim is None:
-        print(f"{HOW}\n")
+        print("\n".join([*HOW, *textwrap.wrap(LEFT_OUT, width()), ""]))
         for each in known.values():
             told = textwrap.wrap(f"{declared(each).says} [{each.default!r}]", width() - 25)
             print("\n".join([f"{each.name:24} {told[0]}", *(f"{'':24} {line}" for line in told[1:])]))

@@ -173,14 +173,15 @@ def _lines(asked: Question, answer: dict[str, Any]) -> Iterator[str]:
     yield f"batch: {answer['batch']}"
     yield "\nMemory per rank, in GB, and what each rank sends in a step"
     kinds = list(answer["memory"][0])
-    heads = " ".join(f"{kind.split()[0]:>11}" for kind in kinds)
-    yield f"{'stage':5} {'bytes/param':>11} {heads} {'total':>9} {'sends/param':>11}"
+    names = [kind.split()[0] for kind in kinds]
+    heads = " ".join(f"{name:>{max(9, len(name))}}" for name in names)
+    yield f"{'stage':5} {'bytes/param':>11} {heads} {'total':>7} {'sends/param':>11}"
     for stage, held in enumerate(answer["memory"]):
         total = sum(held.values())
         fixed = total - held.get("activations (approx.)", 0.0)
-        row = " ".join(f"{each / GIGA:11.4g}" for each in held.values())
+        row = " ".join(f"{each / GIGA:{max(9, len(name))}.4g}" for name, each in zip(names, held.values(), strict=True))
         sends = answer["elements_moved"][stage]
-        yield f"{stage:<5} {fixed / asked.parameters:11.6g} {row} {total / GIGA:9.4g} {sends:11.4f}"
+        yield f"{stage:<5} {fixed / asked.parameters:11.6g} {row} {total / GIGA:7.4g} {sends:11.4f}"
     if asked.transformer:
         yield "activations: the published formula for 16 bits, an approximation"
     for stage, volumes in enumerate(answer["volumes"]):

@@ -7,6 +7,7 @@ from pathlib import Path
 from lockstep.oracle.formats import FORMATS
 from lockstep.oracle.schedules import NODE, SCHEDULES, schedule, show_schedule, title
 from lockstep.pictures import messages as pictures
+from lockstep.properties.reports.paragraphs import fit_the_terminal, fitted_parts
 
 
 def main(parser: argparse.ArgumentParser, arguments: Sequence[str]) -> None:
@@ -28,7 +29,8 @@ def main(parser: argparse.ArgumentParser, arguments: Sequence[str]) -> None:
         text = show_schedule(asked.name, asked.elements, asked.dtype, asked.ranks, node)
     except ValueError as error:
         parser.error(str(error))
-    print(text)
+    fit_the_terminal()
+    print("\n".join(map(fitted_parts, text.splitlines())))
     size = FORMATS[asked.dtype].bytes
     messages, _ = schedule(asked.name, asked.elements, size, asked.ranks, node)
     drawn = messages, asked.ranks, size, node if nodes else None

@@ -2,6 +2,7 @@
 one line.
 """
 
+import contextlib
 import importlib
 import json
 import re
@@ -11,6 +12,7 @@ import pytest
 
 from lockstep import __version__, command
 from lockstep.commands.check import _as_keyword
+from lockstep.properties.reports.paragraphs import NARROW
 
 ROOT = Path(__file__).parents[2]
 PACKAGES = ("oracle", "worlds", "impls", "properties", "benchmarks")
@@ -148,6 +150,30 @@ def test_laws_and_claims_are_listed_and_explained(capsys: pytest.CaptureFixture[
     shown = capsys.readouterr().out
     assert "values      None, 'untouched', 'zero'" in shown
     assert "needed by   P5 no rank waits for ever where ranks use different parameters" in shown
+
+
+@pytest.mark.parametrize(
+    "asked",
+    [
+        ("claims",),
+        ("laws",),
+        ("cost", "--model", "gpt2", "--node", "8"),
+        ("cost", "--parameters", "7e9"),
+        ("schedule", "hierarchical", "--ranks", "8", "--node", "4"),
+        ("check", "--help"),
+        ("run", "--help"),
+    ],
+)
+def test_lines_fit_a_terminal_of_80_columns(
+    asked: tuple[str, ...], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    monkeypatch.setenv(NARROW, "79")
+    with contextlib.suppress(SystemExit):  # of --help
+        command.main(asked)
+    out = capsys.readouterr().out
+    assert out
+    assert [line for line in out.splitlines() if len(line) > 80] == []
 
 
 def test_laws_are_chosen_by_their_words_their_numbers_or_an_expression_of_both() -> None:

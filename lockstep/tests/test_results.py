@@ -12,14 +12,18 @@ import pytest
 
 import lockstep
 from lockstep import command as command_line
+from lockstep.properties.defects.needs import MORE
 from lockstep.properties.implementations import Unusable
+from lockstep.properties.reports.facts import Facts
 from lockstep.properties.results import document, known
+from lockstep.properties.results.advice import ADVICE, MOST, advice
 from lockstep.properties.results.annotations import annotations
 from lockstep.properties.results.diff import differences
 from lockstep.properties.results.document import Document, targets
 from lockstep.properties.results.explained import explained
 from lockstep.properties.results.run import Results
 from lockstep.properties.results.settled import mended, settle
+from lockstep.properties.strategies.features import FEATURES
 from lockstep.properties.verdict import HOLDS, NOT_CLAIMED, REFUSES
 
 NAME = "my_package.ddp:MyDDP"
@@ -30,7 +34,8 @@ LAWS = {
 FIELDS = {  # of schema 1: what is taken away, or changes, makes another number
     document.Document: "schema lockstep versions profile seed worlds stopped targets mended started seconds",
     document.Target: "name defects laws",
-    document.Defect: "id law world verdict cause scenario script report laws needs claim known",
+    document.Defect: "id law world verdict cause scenario script report laws needs claim known diagnosis",
+    Facts: "where clash sends missing guess",
     document.LawEnd: "law world verdict runs refused defects left_out known",
 }
 WRONG = "lockstep.properties.tests.user_kernels:ForgetsStrides"
@@ -77,33 +82,44 @@ def test_a_defect_of_the_last_run_is_explained_with_its_law(tmp_path: Path, caps
     assert "--explain D2: the last run has no such defect; it has D1" in " ".join(capsys.readouterr().err.split())
 
 
-MEETING = """MyDDP breaks P1 on the sim world: silently wrong
-
-What went over the wire:
-    2 broadcasts from rank 0
-    1. all_reduce(sum, 1 x float32)
-       rank 0 sends     | a[0] = 0.5 |
-       rank 1 sends     | b[0] = 7.5 |
-                          ^^^^^^^^^^  different parameters meet here
-    2. all_reduce(sum, 1 x float32)
-
-Where:     rank 0 at my_ddp.py:23, in finish;
-           rank 1 at my_ddp.py:16, in reduce."""
+FOUND = {
+    "where": ["rank 0 at my_ddp.py:23, in finish", "rank 1 at my_ddp.py:16, in reduce"],
+    "clash": "1. all_reduce(sum, 1 x float32)",
+    "sends": ["rank 0 sends a[0] = 0.5", "rank 1 sends b[0] = 7.5"],
+    "missing": "",
+    "guess": "zeros",
+}
 
 
-def test_an_explanation_names_the_collective_and_the_lines_that_the_report_has() -> None:
-    defect = document.Defect("D1", f"P1 {LAWS['P1']}", "sim", "silently wrong", "hooks", "", "", MEETING, ())
-    told = " ".join(" ".join(explained(NAME, defect)).split())
-    differ = "rank 0 sends | a[0] = 0.5 |; rank 1 sends | b[0] = 7.5 |."
+def test_an_explanation_says_what_the_diagnosis_has_found() -> None:
+    """The data of the first report, and no words of any."""
+    (target,) = run(row("P1", {**failure("hooks"), "diagnosis": FOUND})).targets
+    told = " ".join(" ".join(explained(NAME, target.defects[0])).split())
     called = "In collective 1. all_reduce(sum, 1 x float32), ranks send gradients of different parameters:"
-    assert f"{called} {differ}" in told
+    assert f"{called} rank 0 sends a[0] = 0.5; rank 1 sends b[0] = 7.5." in told
     lines = "rank 0 at my_ddp.py:23, in finish; rank 1 at my_ddp.py:16, in reduce."
     assert f"These lines of code are concerned: {lines}" in told
-    both = dataclasses.replace(defect, report=f"MyDDP breaks P5\n\n{MEETING}")
-    assert "In collective" not in " ".join(explained(NAME, both)), "only the first report is meant"
-    plain = " ".join(explained(NAME, dataclasses.replace(defect, report="MyDDP breaks P1")))
-    assert "In collective" not in plain
-    assert "are concerned" not in plain
+    assert "The wrong values are exactly these: zeros." in told
+    lacks = dataclasses.replace(target.defects[0], diagnosis=Facts(missing="No collective is called."))
+    assert "No collective is called. Find the call that should" in " ".join(" ".join(explained(NAME, lacks)).split())
+    words = "MyDDP breaks P1\n\nA guess:   zeros.\n       rank 0 sends | a[0] = 1 |\n  different parameters meet here"
+    plain = " ".join(explained(NAME, dataclasses.replace(target.defects[0], report=words, diagnosis=Facts())))
+    assert not any(each in plain for each in ("In collective", "are concerned", "are exactly these"))
+
+
+def test_advice_goes_by_the_cause_and_each_cause_exists() -> None:
+    assert ADVICE.keys() <= {*FEATURES, *MORE}
+    assert list(advice(())) == list(advice(("2 parameters", "Step", "model:thaws"))) == []
+    assert list(advice(("accumulation", "nested", "zero grad"))) == [ADVICE["nested"], ADVICE["zero grad"]]
+    assert list(advice(("move", "replace"))) == [ADVICE["move"]]
+    assert len(list(advice((*FEATURES,)))) == MOST
+    (rounded,) = advice(("numbers with more digits than bfloat16",))
+    assert '"wire_dtype": "bfloat16"' in rounded
+    sentences = [part for words in ADVICE.values() for part in re.split(r"(?<=[.;:]) ", words)]
+    assert max(len(each.split()) for each in sentences) <= 35
+    defect = document.Defect("D1", f"P1 {LAWS['P1']}", "sim", "hangs", "unused", "", "", "", (), needs=("unused",))
+    assert ADVICE["unused"] in " ".join(" ".join(explained(NAME, defect)).split())
+    assert "How to read" not in " ".join(explained(NAME, defect)), "it is no program"
 
 
 def test_the_schema_has_these_fields() -> None:

@@ -8,6 +8,7 @@ import pytest
 
 from lockstep import command
 from lockstep.oracle.schedules import SCHEDULES, schedule, show_schedule
+from lockstep.properties.reports.paragraphs import LEAST, NARROW
 
 SVG = "{http://www.w3.org/2000/svg}"
 
@@ -16,6 +17,20 @@ SVG = "{http://www.w3.org/2000/svg}"
 def test_every_schedule_can_be_printed_from_the_command_line(name: str, capsys: pytest.CaptureFixture[str]) -> None:
     command.main(["schedule", name, "--ranks", "6", "--elements", "4"])
     assert capsys.readouterr().out == show_schedule(name, 4, "float32", 6) + "\n"
+
+
+def test_a_step_is_broken_between_its_messages_where_a_terminal_is_narrow(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(NARROW, str(LEAST))
+    command.main(["schedule", "ring", "--ranks", "8", "--elements", "8"])
+    shown = capsys.readouterr().out.splitlines()
+    steps = [line for line in show_schedule("ring", 8, "float32", 8).splitlines() if "->" in line]
+    assert max(map(len, steps)) > LEAST >= max(map(len, shown))
+    rows = [line for line in shown if "->" in line]
+    whole = [" ".join(pair).split() for pair in zip(rows[::2], rows[1::2], strict=True)]
+    assert whole == [each.split() for each in steps]
+    assert {line.index("r") for line in rows} == {len("  step 0:  ")}
 
 
 @pytest.mark.parametrize(

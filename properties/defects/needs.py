@@ -82,7 +82,7 @@ def _named_of_a_program(scenario: Scenario) -> frozenset[str]:
 
 
 # What is no feature, but not claimed by everybody: in the words of `properties.strategies.within.beyond`.
-_MORE: Mapping[str, Any] = {
+MORE: Mapping[str, Any] = {
     "different hook orders": hook_orders_differ,
     "scalars": lambda s: any(each.shape == () for each in s.parameters),
     "several dtypes": lambda s: len({each.dtype for each in s.parameters}) > 1,
@@ -115,7 +115,7 @@ def _features(scenario: Scenario) -> Iterator[str]:
     for name, feature in FEATURES.items():
         if feature.occurs(scenario):
             yield name
-    for name, occurs in _MORE.items():
+    for name, occurs in MORE.items():
         if occurs(scenario):
             yield name
 

@@ -16,7 +16,7 @@ from lockstep.properties.members import as_a_world
 from lockstep.properties.searching.search import Failure, took_the_clock
 from lockstep.properties.trial import Trial, job, without
 from lockstep.properties.verdict import LawBroken
-from lockstep.worlds.contract import Outcome
+from lockstep.worlds.contract import Collective, Outcome
 
 
 @dataclass(frozen=True)
@@ -24,7 +24,8 @@ class Diagnosis:
     """All that is known of a failure. If it is no program of events, for example a call, only the failure itself.
 
     ``core``: the least of its program that goes wrong in the same manner by itself, if it always does. ``expected``:
-    what must come out; None where the oracle does not know. ``recorded``: a run with what went into its collectives.
+    what must come out; None where the oracle does not know. ``recorded``: a run with what went into its collectives;
+    ``trained``: by rank, its collectives since construction, or None where these are not known.
     ``shares``: the contributions in the first wrong value, and ``guess``, what would give just such values, in words;
     neither where it cannot be told. ``starts_later``: whether all is right if ranks need to be equal from the first
     forward on only. ``hangs_on``: the
@@ -33,6 +34,7 @@ class Diagnosis:
 
     failure: Failure
     recorded: Outcome
+    trained: tuple[tuple[Collective, ...], ...] | None = None
     core: Scenario | None = None
     expected: Expectation | None = None
     shares: tuple[Share, ...] = ()
@@ -63,13 +65,13 @@ def diagnose(trial: Trial, failure: Failure, to_the_core: bool = True) -> Diagno
     least = core(trial, failure) if to_the_core and found.always else None
     expected = _expected(trial, scenario)
     later = starts_later(trial, broken)
-    recorded = broken.outcome if took_the_clock(broken) or not found.always else _recorded(trial, broken)
+    recorded, trained = (broken.outcome, None) if took_the_clock(broken) or not found.always else _run(trial, broken)
     # Where it came from is asked with other data, run by run; what another model contributes is no share of this one's.
     another = scenario.caller.beside or scenario.caller.joint
     traced = broken.difference is not None and found.always and not another
     shares, guessed = _origin(trial, broken) if traced else ((), None)
     needed = tuple(hangs_on(trial, broken, scenario if least is None else least))
-    return Diagnosis(failure, recorded, least, expected, shares, guessed, later, needed)
+    return Diagnosis(failure, recorded, trained, least, expected, shares, guessed, later, needed)
 
 
 def _expected(trial: Trial, scenario: Scenario) -> Expectation | None:
@@ -79,13 +81,16 @@ def _expected(trial: Trial, scenario: Scenario) -> Expectation | None:
         return None
 
 
-def _recorded(trial: Trial, broken: LawBroken) -> Outcome:
-    """The run with what went into its collectives; for what costs much to run again, or might end otherwise, the run
-    that was seen will do.
+def _run(trial: Trial, broken: LawBroken) -> tuple[Outcome, tuple[tuple[Collective, ...], ...] | None]:
+    """The run with what went into its collectives, without looks at shards; and by rank all collectives since
+    construction, None if a rank did not come to its end. For what costs much to run again, or might end otherwise, the
+    run that was seen will do.
     """
     outcome = trial.outcome(job(trial.implementation.name, broken.scenario, True, broken.choices))
     outcome = as_a_world(outcome, broken.scenario)
-    return tuple(without(report, "looks") for report in outcome)
+    ended = all(report.result is not None for report in outcome)
+    trained = tuple(without(report, "built").collectives for report in outcome) if ended else None
+    return tuple(without(report, "looks") for report in outcome), trained
 
 
 def _origin(trial: Trial, broken: LawBroken) -> tuple[tuple[Share, ...], str | None]:

@@ -3,6 +3,7 @@
 import sys
 import zlib
 from collections.abc import Iterator, Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,8 @@ from lockstep.properties.failure_place import place_of
 from lockstep.properties.law import Law, sentence
 from lockstep.properties.naming import model_words
 from lockstep.properties.reports import notes, otherwise, real_models
+from lockstep.properties.reports.facts import facts, shows_broadcasts
+from lockstep.properties.reports.missing import missing
 from lockstep.properties.reports.opening import opening
 from lockstep.properties.reports.origin import explain
 from lockstep.properties.reports.paragraphs import command_entry, entry, wrapped
@@ -42,6 +45,7 @@ def filed_failure(law: Law, trial: Trial, diagnosis: Diagnosis) -> dict[str, Any
     ``cause``: the errors of the first construction if ranks raise there; else the core of the program; else the law and
     the program. For a real model it is the run. ``plain``: true if the program contains nothing but the cause; for a
     real model, if the first wrong value comes before the first step. ``size``: the length of the program's text.
+    ``diagnosis``: the fields of `properties.reports.facts.Facts`.
     """
     broken, scenario, least = diagnosis.broken, diagnosis.broken.scenario, diagnosis.core
     real = not isinstance(scenario, (Scenario, Exercise))
@@ -58,6 +62,7 @@ def filed_failure(law: Law, trial: Trial, diagnosis: Diagnosis) -> dict[str, Any
         "cause": cause,
         "plain": plain,
         "size": len(repr(scenario)),
+        "diagnosis": asdict(facts(diagnosis)),
     }
 
 
@@ -116,10 +121,9 @@ def story(law: Law, trial: Trial, diagnosis: Diagnosis) -> list[str]:
     words += _events(diagnosis, scenario)
     words += notes.on_the_program(trial, diagnosis)
     words += ["", "What went over the wire:"]
-    difference = diagnosis.broken.difference
-    broadcast = difference is not None and (difference.place < 0 or difference.quantity == "buffer")
-    shown = picture(scenario, diagnosis.recorded, scenario.roles, whole=broadcast)
-    words += [f"    {line}" for line in shown or ["nothing that could be recorded"]]
+    shown = picture(scenario, diagnosis.recorded, scenario.roles, whole=shows_broadcasts(diagnosis))
+    lacking = missing(diagnosis)
+    words += [f"    {line}" for line in [*shown, *lacking] or ["nothing that could be recorded"]]
     origin = _origin(diagnosis)
     words += ["", *origin] if origin else []
     if not diagnosis.always:

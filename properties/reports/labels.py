@@ -42,7 +42,7 @@ def meanings(
     # What several ranks send alike is no gradient, since no two are alike: a flag, or padding.
     alike = [len(column) > 1 and len(set(column)) == 1 for column in zip(*sent.values(), strict=False)]
     meant = {
-        rank: _once([[] if same else by_rank[rank].get(value, []) for value, same in zip_longest(row, alike)], row)
+        rank: once([[] if same else by_rank[rank].get(value, []) for value, same in zip_longest(row, alike)], row)
         for rank, row in sent.items()
     }
     # A number may be that of several elements: what every rank may mean is what they mean. What has no name, such as a
@@ -58,7 +58,7 @@ def meanings(
     return called, [bool(column) and not shared for column, shared in zip(columns, common, strict=True)]
 
 
-def _once(row: Sequence[Sequence[str]], sent: Sequence[float]) -> list[Sequence[str]]:
+def once(row: Sequence[Sequence[str]], sent: Sequence[float]) -> list[Sequence[str]]:
     """The possible labels of each number of a message: as often as elements have it. Further numbers are no gradients:
     a flag may be 1, as a gradient is.
     """

@@ -122,14 +122,17 @@ def _ended(by_world: list[Mapping[str, Any]]) -> str:
 
 
 def totals(filed: Sequence[Mapping[str, Any]]) -> str:
-    """The number of examples, the number of times that laws judged one, and all verdicts, counted. The second number is
-    the sum of those that stand in brackets behind the laws.
+    """The number of examples, the number of times that laws judged one, and all verdicts, counted; the laws that are
+    not claimed come last, also those that were tried. The second number is the sum of those that stand in brackets
+    behind the laws.
     """
     examples = sum(each.get("examples", 0) for each in filed)
     times = sum(each.get("runs", each.get("examples", 0)) for each in filed)
     judged = f", judged {times} times" if times > examples else ""
-    ends = Counter(each["verdict"] for each in filed).most_common()
-    return f"{examples} examples{judged}; verdicts: {', '.join(counted(count, verdict) for verdict, count in ends)}"
+    claimed = [each["verdict"] for each in filed if not each["verdict"].startswith(NOT_CLAIMED)]
+    ends = [counted(count, verdict) for verdict, count in Counter(claimed).most_common()]
+    ends += [counted(left, NOT_CLAIMED)] if (left := len(filed) - len(claimed)) else []
+    return f"{examples} examples{judged}; verdicts: {', '.join(ends)}"
 
 
 def counted(count: int, verdict: str) -> str:

@@ -7,7 +7,7 @@ from typing import Any
 from lockstep.properties.law import FAMILIES
 from lockstep.properties.reports.matrix import counted, matrix, refusals
 from lockstep.properties.reports.paragraphs import wrapped
-from lockstep.properties.verdict import HOLDS, IMPOSSIBLE, NOT_CLAIMED, REFUSES, SHOWS_NOTHING, SIM_ONLY
+from lockstep.properties.verdict import HOLDS, IMPOSSIBLE, NOT_CLAIMED, REFUSES, SHOWS_NOTHING, SIM_ONLY, TRIED
 
 Filed = Mapping[str, Any]
 _OF_A_LAW = ("implementation", "number", "law")
@@ -115,11 +115,12 @@ def _is_claimed(each: Filed) -> bool:
 
 
 def _unclaimed(filed: Iterable[Filed]) -> list[str]:
-    """The probed verdicts of the laws that are not claimed, counted."""
+    """The number of laws that are not claimed, and how those ended that were tried nevertheless."""
     named = [each["verdict"] for each in filed if each["verdict"].startswith(NOT_CLAIMED)]
     if not named:
         return []
-    probed = Counter(each.partition("probed: ")[2] for each in named if "probed" in each)
-    told = ", ".join(counted(count, verdict) for verdict, count in probed.most_common())
-    tried = f" Lockstep tried {probed.total()} of them on a few programs: {told}." if told else ""
-    return wrapped(f"  Not claimed: {len(named)} laws (-v lists them).{tried}", " " * 4)
+    count = f"{len(named)} law{'s' * (len(named) > 1)} (-v lists them)"
+    tried = Counter(each.removeprefix(TRIED) for each in named if each.startswith(TRIED))
+    told = ", ".join(counted(count, verdict) for verdict, count in tried.most_common())
+    words = f" Lockstep tried {tried.total()} of them on a few programs: {told}. These fail no run." if told else ""
+    return wrapped(f"  Not claimed: {count}.{words}", " " * 4)

@@ -1,11 +1,13 @@
 """The layout of reports: paragraphs with a hanging indent, some with a title, on lines that fit a terminal."""
 
 import os
+import re
 import shutil
 import sys
 import textwrap
 
 WIDTH, LEAST = 119, 79  # characters of a line, and of one in a narrow terminal
+DEEP = 16  # characters of an indent
 NARROW = "LOCKSTEP_WIDTH"  # in the environment, of which the processes of a run all have a copy
 
 
@@ -41,6 +43,24 @@ def wrapped(text: str, indent: str, spare: int = 0) -> list[str]:
     """
     room = width() - spare
     return textwrap.wrap(text, room, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False)
+
+
+def fitted_parts(line: str) -> str:
+    """A line of parts with two spaces or more between them, such as "step 0:  a   b", that is broken only there for a
+    terminal, and whole where there is none. Its further lines begin below the first part if there is room.
+    """
+    head, colon, rest = line.partition(": ")
+    if NARROW not in os.environ or len(line) <= width() or not colon:
+        return line
+    before = len(head) + len(rest) - len(rest.lstrip()) + 2
+    first, *parts = re.split(r"( {2,})", rest.lstrip())
+    lines = [line[:before] + first]
+    for gap, part in zip(parts[::2], parts[1::2], strict=True):
+        if len(lines[-1]) + len(gap) + len(part) > width():
+            lines.append(" " * (before if before <= DEEP else 4) + part)
+        else:
+            lines[-1] += gap + part
+    return "\n".join(lines)
 
 
 def fitted(line: str) -> str:

@@ -28,17 +28,41 @@ def picture(scenario: Scenario, outcome: Outcome, roles: Sequence[int] = (), who
     What ranks get is what they were seen to get. Of a world that does not tell it of any collective, the picture says
     what the numbers that were sent add up to.
     """
-    usual = [[call for call in report.collectives if _is_usual(call)] for report in outcome]
-    whole = whole or any(calls != usual[0] for calls in usual)
-    broadcasts = 0 if whole else len(usual[0])
-    timelines = [[call for call in report.collectives if whole or not _is_usual(call)] for report in outcome]
+    broadcasts, met = _shown(outcome, whole)
     observed = any(call.got is not None for report in outcome for call in report.collectives)
     called = [labels(scenario, rank) for rank in roles or range(scenario.world_size)]
-    met = _met(timelines)
     lines = [f"{broadcasts} broadcast{'s' if broadcasts > 1 else ''} from rank 0"] if broadcasts else []
     for number, meeting in enumerate(met[:MOST], 1):
         lines += [f"{number}. {meeting.title()}", *_drawn(meeting, called, observed)]
     return lines + ([f"... and {len(met) - MOST} more"] if len(met) > MOST else [])
+
+
+def first_clash(
+    scenario: Scenario, outcome: Outcome, roles: Sequence[int] = (), whole: bool = False
+) -> tuple[str, list[str]]:
+    """The first collective of the picture in which different parameters meet, with its number; and for each rank what
+    it sends in the first such column: "rank 0 sends a[0] = 1". Empty if there is none.
+    """
+    called = [labels(scenario, rank) for rank in roles or range(scenario.world_size)]
+    for number, meeting in enumerate(_shown(outcome, whole)[1], 1):
+        sent, names, apart = _decoded(meeting, called)
+        if any(apart):
+            column = apart.index(True)
+            told = [
+                f"rank {rank} sends {names[rank][column]} = {_number(row[column])}"
+                for rank, row in sent.items()
+                if column < len(row) and names[rank][column]
+            ]
+            return f"{number}. {meeting.title()}", told
+    return "", []
+
+
+def _shown(outcome: Outcome, whole: bool) -> tuple[int, list["_Meeting"]]:
+    """The number of broadcasts from rank 0 that are only counted, and the collectives that are shown."""
+    usual = [[call for call in report.collectives if _is_usual(call)] for report in outcome]
+    whole = whole or any(calls != usual[0] for calls in usual)
+    timelines = [[call for call in report.collectives if whole or not _is_usual(call)] for report in outcome]
+    return 0 if whole else len(usual[0]), _met(timelines)
 
 
 def _is_usual(call: Collective) -> bool:
@@ -108,9 +132,7 @@ def _drawn(meeting: _Meeting, called: Sequence[Labels], observed: bool) -> list[
     its_own = {rank: "" if meeting.alike else str(call) for rank, call in calls.items()}
     if all(call.sent is None or not call.count for call in calls.values()):  # not recorded; a receive, or a barrier
         return [f"   rank {rank} calls {words}" for rank, words in its_own.items() if words]
-    sent = {rank: [] if call.sent is None else call.sent[:WIDEST].tolist() for rank, call in calls.items()}
-    # Integers are no gradients.
-    names, apart = meanings(sent, {rank: called[rank] if call.dtype in FORMATS else {} for rank, call in calls.items()})
+    sent, names, apart = _decoded(meeting, called)
     cells = {
         rank: [
             f"{name} = {_number(value)}" if name else _number(value)
@@ -140,6 +162,16 @@ def _drawn(meeting: _Meeting, called: Sequence[Labels], observed: bool) -> list[
         never = [rank for rank, call in calls.items() if call.got is None]
         lines += ["   no rank waits for it"] if never == [*calls] else [f"   rank {rank} never waits" for rank in never]
     return lines
+
+
+def _decoded(
+    meeting: _Meeting, called: Sequence[Labels]
+) -> tuple[dict[int, list[float]], dict[int, list[str]], list[bool]]:
+    """The first numbers that each rank sends, their labels, and by column whether different parameters meet."""
+    calls = meeting.calls
+    sent = {rank: [] if call.sent is None else call.sent[:WIDEST].tolist() for rank, call in calls.items()}
+    # Integers are no gradients.
+    return sent, *meanings(sent, {rank: called[rank] if call.dtype in FORMATS else {} for rank, call in calls.items()})
 
 
 def _beside(line: str, words: str) -> list[str]:

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from lockstep.properties.implementations import Unusable
+from lockstep.properties.reports.facts import Facts
 
 SCHEMA = 1
 
@@ -26,6 +27,7 @@ class Defect:
     such as "silently wrong". ``cause``: what all of them have in common, and ``needs``: the features that they cannot
     do without, where that is known; by these documents are compared. ``claim``: to decline it sets aside just that; "":
     none does. ``laws``: all that it breaks. ``known``: the reason in the file of known failures; "": it is new.
+    ``diagnosis``: the statements of the report as data; nothing of a kernel, or in a file of an earlier version.
     """
 
     id: str
@@ -40,6 +42,7 @@ class Defect:
     needs: tuple[str, ...] = ()
     claim: str = ""
     known: str = ""
+    diagnosis: Facts = field(default_factory=Facts)
 
     @property
     def what(self) -> tuple[str, ...]:
@@ -137,13 +140,20 @@ def _filed_defect(row: Mapping[str, Any], filed: Mapping[str, Any], laws: Sequen
     words = {key: filed[key] for key in ("id", "world", "verdict", "cause", "claim", "scenario", "script")}
     report = "\n\n".join(face["report"] for face in filed["faces"])
     known = next((face["known"] for face in filed["faces"] if "known" in face), "")
-    return Defect(law=law_of(filed), report=report, laws=tuple(laws), needs=tuple(filed["needs"]), known=known, **words)
+    told = {"report": report, "laws": tuple(laws), "needs": tuple(filed["needs"]), "known": known}
+    return Defect(law=law_of(filed), diagnosis=_facts(filed["faces"][0]), **told, **words)
 
 
 def _defect(name: str, pair: tuple[Mapping[str, Any], Mapping[str, Any]], laws: Sequence[str]) -> Defect:
     row, plainest = pair
     words = {key: plainest[key] for key in ("verdict", "cause", "scenario", "script", "report")}
-    return Defect(name, law_of(row), row["world"], laws=tuple(laws), known=plainest.get("known", ""), **words)
+    known = plainest.get("known", "")
+    return Defect(name, law_of(row), row["world"], laws=tuple(laws), known=known, diagnosis=_facts(plainest), **words)
+
+
+def _facts(failure: Mapping[str, Any]) -> Facts:
+    """The facts of a failure as it was filed."""
+    return typing.cast(Facts, _made(Facts, json.loads(json.dumps(failure.get("diagnosis", {})))))
 
 
 def _law(row: Mapping[str, Any], breaks: tuple[str, ...]) -> LawEnd:

@@ -1,15 +1,15 @@
 """A defect told to someone who does not know its law: `lockstep check --explain D1`."""
 
 import inspect
-import itertools
-import re
 import textwrap
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 
+from lockstep.oracle.program import Scenario
 from lockstep.properties.catalogue import every_text
 from lockstep.properties.law import as_sentence
+from lockstep.properties.reports.facts import Facts
 from lockstep.properties.reports.paragraphs import width, wrapped
-from lockstep.properties.reports.picture import MEET
+from lockstep.properties.results.advice import advice
 from lockstep.properties.results.document import Defect
 
 READING = (
@@ -51,13 +51,14 @@ def explained(name: str, defect: Defect) -> Iterator[str]:
     yield "When it shows"
     yield from _indented(f"Programs that show it have: {defect.cause}.")
     yield ""
-    yield "How to read the report below"
-    for sentence in READING:
-        yield from _indented(sentence)
-    yield ""
+    if defect.scenario.startswith(f"{Scenario.__name__}("):
+        yield "How to read the report below"
+        for sentence in READING:
+            yield from _indented(sentence)
+        yield ""
     yield "What to change"
-    for fact in _facts(defect.report):
-        yield from _indented(fact)
+    for sentence in (*_facts(defect.diagnosis), *advice(defect.needs)):
+        yield from _indented(sentence)
     yield from _indented(next(words for verdict, words in LOOK.items() if defect.verdict.startswith(verdict)))
     if defect.claim:
         yield from _indented(
@@ -73,35 +74,17 @@ def explained(name: str, defect: Defect) -> Iterator[str]:
     yield defect.report
 
 
-def _facts(report: str) -> Iterator[str]:
-    """The sentences on what to change that follow from the first report: places, and the collective that differs."""
-    lines = report.splitlines()
-    begin = [at for at, line in enumerate(lines) if re.match(r"\S+ breaks P\d+", line)]
-    lines = lines[: begin[1]] if len(begin) > 1 else lines
-    for place, line in enumerate(lines):
-        if MEET in line:
-            above = [found[1] for each in lines[:place] if (found := re.match(r" {4}(\d+\. .+)", each))]
-            sends = [found[1] for each in lines[:place] if (found := re.match(r" {7}(rank \d+ sends .+)", each))]
-            if above:
-                differ = "; ".join(" ".join(each.split()) for each in sends[-2:])
-                yield f"In collective {above[-1]}, ranks send gradients of different parameters: {differ}."
-                yield "Change the code so that every rank passes the same parameter to the same call."
-            break
-    for title, words in (
-        ("Where", "These lines of code are concerned: "),
-        ("A guess", "The wrong values are exactly these: "),
-    ):
-        if told := _entry(lines, title):
-            yield words + told
-
-
-def _entry(lines: Sequence[str], title: str) -> str:
-    """The text of a titled paragraph of a report, see `properties.reports.paragraphs.entry`; empty without one."""
-    begin = next((at for at, line in enumerate(lines) if line.startswith(f"{title}:")), None)
-    if begin is None:
-        return ""
-    more = itertools.takewhile(lambda line: line.startswith(" " * 11), lines[begin + 1 :])
-    return " ".join(" ".join([lines[begin].partition(":")[2], *more]).split())
+def _facts(told: Facts) -> Iterator[str]:
+    """The sentences on what to change that follow from the first report."""
+    if told.clash:
+        yield f"In collective {told.clash}, ranks send gradients of different parameters: {'; '.join(told.sends)}."
+        yield "Change the code so that every rank passes the same parameter to the same call."
+    if told.missing:
+        yield f"{told.missing} Find the call that should, and the condition under which it is left out."
+    if told.where:
+        yield f"These lines of code are concerned: {'; '.join(told.where)}."
+    if told.guess:
+        yield f"The wrong values are exactly these: {told.guess}."
 
 
 def _says(law: str) -> str:

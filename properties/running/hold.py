@@ -26,11 +26,11 @@ from lockstep.properties.verdict import (
     ERROR_IN_LOCKSTEP,
     HOLDS,
     IMPOSSIBLE,
-    NOT_CLAIMED,
     NOT_RUNNABLE,
     REFUSES,
     SHOWS_NOTHING,
     SIM_ONLY,
+    TRIED,
     LawBroken,
     SilentlyWrong,
 )
@@ -95,7 +95,7 @@ def _hold(
         if docket is not None:
             docket.ledger.wait_to_begin(docket.place)
         verdict, examples = probe(law, trial, () if docket is None else docket.known(trial))
-        record(PROPERTY, {**filed, "verdict": f"{NOT_CLAIMED}; probed: {verdict}", "examples": examples})
+        record(PROPERTY, {**filed, "verdict": f"{TRIED}{verdict}", "examples": examples})
         return
 
     law = budget.others.join(law)

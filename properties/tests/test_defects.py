@@ -157,7 +157,7 @@ def filed(number: str, law: str, verdict: str, **more: Any) -> Mapping[str, Any]
 def test_the_end_of_a_run_is_told_by_defects_and_families() -> None:
     laws = [filed("P1", f"law {n}", "holds", examples=10) for n in range(12)]
     laws += [filed("P1", "mean", "broken by D1"), filed("P3", "sums", "holds apart from D1")]
-    laws += [filed("P6", "unused", "not claimed; probed: crashes"), filed("P6", "never", "not claimed")]
+    laws += [filed("P6", "unused", "not claimed; tried: crashes"), filed("P6", "never", "not claimed")]
     known = [defect(1, Cause(frozenset({"clip"}))).filed]
     assert overview(laws, known) == [
         "mine has 1 defect. Without it, every claimed law holds.",
@@ -168,7 +168,8 @@ def test_the_end_of_a_run_is_told_by_defects_and_families() -> None:
         "  Laws by family:",
         "  P1  Mean over ranks          12 hold, 1 broken by D1",
         "  P3  Gradient accumulation    1 holds apart from D1",
-        "  Not claimed: 2 laws (-v lists them). Lockstep tried 1 of them on a few programs: 1 crashes.",
+        "  Not claimed: 2 laws (-v lists them). Lockstep tried 1 of them on a few programs: 1 crashes. "
+        "These fail no run.",
     ]
     also = [*laws[:-2], filed("P3", "steps", "broken by D1", broken_by=["D1"])]
     assert overview(also, known)[3] == "      Also:   P3 steps"

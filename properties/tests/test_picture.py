@@ -12,7 +12,7 @@ from lockstep.oracle.fingerprint import coefficients
 from lockstep.oracle.model import Parameter
 from lockstep.oracle.program import Scenario
 from lockstep.properties.reports.paragraphs import LEAST, NARROW
-from lockstep.properties.reports.picture import LINE, WIDEST, picture
+from lockstep.properties.reports.picture import LINE, WIDEST, first_clash, picture
 from lockstep.properties.trial import job
 from lockstep.worlds.contract import Asynchrony, Collective, RankReport, World, group_label
 
@@ -85,6 +85,19 @@ def test_different_parameters_that_meet_are_marked() -> None:
     assert "a[0] = " in lines[1]
     assert "b[0] = " in lines[2]
     assert lines[3].endswith("different parameters meet here")
+
+
+def test_the_first_place_where_different_parameters_meet_is_told_as_data() -> None:
+    program = scenario(1)
+    (a, b), (c, d) = ([float(each[0]) for each in coefficients(program, rank)[0]] for rank in range(2))
+    right, wrong = two_ranks([a, b], [c, d]), two_ranks([a, b], [d, c])
+    both = tuple(
+        replace(one, collectives=one.collectives + two.collectives) for one, two in zip(right, wrong, strict=True)
+    )
+    title = "2. all_reduce(sum, 2 x float32)"
+    assert first_clash(program, both) == (title, [f"rank 0 sends a[0] = {a:g}", f"rank 1 sends b[0] = {d:g}"])
+    assert picture(program, both)[4] == title
+    assert first_clash(program, right) == ("", [])
 
 
 def test_gradients_that_follow_the_parameters_are_not_taken_for_those_of_others() -> None:

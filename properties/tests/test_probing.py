@@ -37,9 +37,9 @@ def test_what_is_not_claimed_is_probed_and_told_in_the_same_words_without_failin
         assert not concerns(law, undeclared.claims)
         hold(law, Trial(undeclared, sim), filing(filed, name))
     verdict = filed["test_a_parameter_without_a_gradient_is_left_alone_by_the_step"]["verdict"]
-    assert verdict.startswith("not claimed; probed: ")
+    assert verdict.startswith("not claimed; tried: ")
     assert any(verdict.endswith(how) for how in ("hangs", "crashes", "silently wrong"))  # by what was drawn
-    assert all(each["verdict"].startswith("not claimed; probed: ") for each in filed.values())
+    assert all(each["verdict"].startswith("not claimed; tried: ") for each in filed.values())
 
 
 def test_what_ships_is_probed_where_it_is_named_and_says_nothing_and_then_alone(sim: World) -> None:
@@ -64,7 +64,7 @@ def test_the_matrix_counts_examples_by_world_and_in_all() -> None:
     reports = [
         Report(**common, world="sim", verdict="holds", examples=97),
         Report(**common, world="gloo", verdict="holds", examples=10),
-        Report(**{**common, "number": "P10"}, world="sim", verdict="not claimed; probed: hangs", examples=1),
+        Report(**{**common, "number": "P10"}, world="sim", verdict="not claimed; tried: hangs", examples=1),
         Report(**{**common, "number": "P9"}, world="sim", verdict="crashes", examples=2),
         Report(**{**common, "number": "P9"}, world="gloo", verdict="silently wrong", examples=3),
     ]
@@ -74,8 +74,8 @@ def test_the_matrix_counts_examples_by_world_and_in_all() -> None:
         "P1 a law holds on sim (97) and gloo (10)",
         "P3 another not claimed",
         "P9 a law crashes on sim (2); silently wrong on gloo (3)",
-        "P10 a law not claimed; probed: hangs on sim (1)",
-        "113 examples; verdicts: 2 hold, 1 not claimed, 1 crashes, 1 silently wrong, 1 not claimed; probed: hangs",
+        "P10 a law not claimed; tried: hangs on sim (1)",
+        "113 examples; verdicts: 2 hold, 1 crashes, 1 silently wrong, 2 not claimed",
     ]
 
 

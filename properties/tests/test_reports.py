@@ -241,7 +241,10 @@ def test_what_is_filed_of_a_failure_says_where_its_script_is(
     trial = trial_of(NAMES[0], sim)
     law = law_of(mean.test_gradients_equal_the_mean_over_ranks)
     failure = search(law, trial, 15, seed_value=0, shrink=False).failures[0]
-    path = filed_failure(law, trial, diagnose(trial, failure))["script"]
+    filed = filed_failure(law, trial, diagnose(trial, failure))
+    path = filed["script"]
+    assert filed["diagnosis"]["guess"] == "the sum over ranks where the mean is due"
+    assert f"A guess:   {filed['diagnosis']['guess']}." in filed["report"]
     assert [path] == list(map(str, folder.glob("*.py")))
     monkeypatch.setattr("lockstep.properties.reports.failure.FOLDER", Path(path) / "in a file")
     filed = filed_failure(law, trial, diagnose(trial, failure))

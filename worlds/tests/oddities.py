@@ -281,3 +281,10 @@ def raising_the_unspeakable(payload: str, rank: int, world_size: int) -> Result:
     error = _CannotBeTold({"KeyError": KeyError, "SystemExit": SystemExit}[payload])
     error.__notes__ = 7  # type: ignore[assignment]
     raise error
+
+
+def raising_with_objects(payload: str, rank: int, world_size: int) -> Result:
+    """An error whose message and note have a group and an object in them, as Python prints them; and an address."""
+    error = ValueError(f"{dist.group.WORLD} and {object()}, {_memory} in C++ at 0x10")
+    error.add_note(f"with {object()}")
+    raise error

@@ -111,3 +111,11 @@ def test_an_exception_that_cannot_be_told_is_told_all_the_same(world: World, ano
     outcome = run(world, "raising_the_unspeakable", 2, another)
     assert kinds(outcome) == ["raised"] * 2
     assert set(messages(outcome)) == {f"_CannotBeTold, whose message cannot be had: {another}"}
+
+
+def test_the_message_of_an_exception_names_ranks_of_groups_and_no_addresses_of_objects(world: World) -> None:
+    """Addresses differ between runs; one that is no object's is the message's own."""
+    outcome = run(world, "raising_with_objects", 2)
+    objects = "<group of global ranks 0, 1> and <object object>, <function _memory> in C++ at 0x10"
+    assert set(messages(outcome)) == {f"ValueError: {objects}"}
+    assert [report.error and report.error.notes for report in outcome] == [("with <object object>",)] * 2

@@ -1,14 +1,13 @@
 """The page of a run of the laws: escaped, whole, and, in a real browser, its filters."""
 
-import shutil
 from pathlib import Path
 
 import pytest
 
+from lockstep.pictures.tests.browser import opened
 from lockstep.pictures.tests.examples import LANES
 from lockstep.pictures.verdicts import page, state
 
-BROWSERS = ("chromium-headless-shell", "chromium", "chromium-browser", "google-chrome")
 NAME = "my_ddp:MyDDP"
 ENDS: tuple[tuple[str, str, str, list[str]], ...] = (
     ("P1", "sim", "broken by D1 on sim", ["D1"]),
@@ -17,7 +16,7 @@ ENDS: tuple[tuple[str, str, str, list[str]], ...] = (
 )
 LAWS = [
     {"law": f"{number} a law", "world": world, "verdict": verdict, "runs": 100, "refused": 0, "defects": defects}
-    for number, world, verdict, defects in (*ENDS, ("P6", "", "not claimed; probed: holds", []))
+    for number, world, verdict, defects in (*ENDS, ("P6", "", "not claimed; tried: holds", []))
 ]
 DEFECT = {
     "id": "D1",
@@ -51,18 +50,7 @@ def test_verdicts_are_good_bad_or_open() -> None:
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_a_browser_renders_it_filters_it_and_fetches_nothing(scheme: str, tmp_path: Path) -> None:
-    api = pytest.importorskip("playwright.sync_api", reason="the browser is driven by playwright: tox -e pictures")
-    browser = next(filter(None, map(shutil.which, BROWSERS)), None)
-    if browser is None:
-        pytest.skip(f"no browser is installed: one of {', '.join(BROWSERS)}")
-    file = tmp_path / "page.html"
-    file.write_text(made(), "utf-8")
-    with api.sync_playwright() as driver:
-        shown = driver.chromium.launch(executable_path=browser).new_page(color_scheme=scheme)
-        asked, wrong = [], []
-        shown.on("request", lambda request: asked.append(request.url))
-        shown.on("pageerror", lambda error: wrong.append(str(error)))
-        shown.goto(file.as_uri())
+    with opened(made(), tmp_path, color_scheme=scheme) as shown:
         rows = shown.locator(".matrix tbody tr:visible")
         assert rows.count() == 4
         shown.uncheck("[name=good]")
@@ -74,4 +62,4 @@ def test_a_browser_renders_it_filters_it_and_fetches_nothing(scheme: str, tmp_pa
         shown.select_option("[name=world]", "gloo")
         assert rows.count() == 1
         assert shown.locator(".defect svg.diagram rect.clash").first.is_visible()
-        assert (asked, wrong) == ([file.as_uri()], [])
+        assert (shown.asked, shown.wrong) == ([shown.url], [])

@@ -1,0 +1,43 @@
+"""A page in a real browser, for tests: any Chromium or Chrome on the PATH, driven by playwright."""
+
+import atexit
+import contextlib
+import shutil
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+BROWSERS = ("chromium-headless-shell", "chromium", "chromium-browser", "google-chrome")
+
+
+@cache
+def _browser(path: str) -> Any:
+    """One for all tests of this process: to start one takes longer than a test."""
+    api = pytest.importorskip("playwright.sync_api", reason="the browser is driven by playwright: tox -e pictures")
+    driver = api.sync_playwright().start()
+    atexit.register(driver.stop)
+    return driver.chromium.launch(executable_path=path)
+
+
+@contextlib.contextmanager
+def opened(text: str, folder: Path, **options: Any) -> Iterator[Any]:
+    """The page with this text, from a file in the folder. ``options``: of playwright's `new_page`. Skips the test where
+    there is no browser.
+    """
+    path = next(filter(None, map(shutil.which, BROWSERS)), None)
+    if path is None:
+        pytest.skip(f"no browser is installed: one of {', '.join(BROWSERS)}")
+    file = folder / "page.html"
+    file.write_text(text, "utf-8")
+    page = _browser(path).new_page(**options)
+    page.asked, page.wrong = [], []
+    page.on("request", lambda request: page.asked.append(request.url))
+    page.on("pageerror", lambda error: page.wrong.append(str(error)))
+    page.goto(file.as_uri())
+    try:
+        yield page
+    finally:
+        page.close()
