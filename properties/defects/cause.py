@@ -11,7 +11,7 @@ from lockstep.properties.defects.needs import has, is_counted, is_named
 from lockstep.properties.strategies.features import FEATURES
 from lockstep.properties.strategies.within import beyond
 
-MORE_DIGITS = "numbers with more digits than "  # and a dtype: a need of values, and not of programs
+MORE_DIGITS = "numbers with more digits than "  # followed by a dtype; a need of the values, not of the program
 
 
 @dataclass(frozen=True)
@@ -24,7 +24,7 @@ class Cause:
     only: str = ""
 
     def within(self, drawn: Any, family: str = "") -> bool:
-        """True if a program or call that a law of this family is about to run contains it."""
+        """True if the law of this family is about to run a program or call that contains the cause."""
         return bool(self.needs) and self.only in ("", family) and self.needs <= has(drawn)
 
     @property
@@ -64,7 +64,7 @@ def declining(claims: Claims, scenario: Scenario) -> dict[str, Claims]:
     for each in fields(Claims):
         value = getattr(claims, each.name)
         if (without := off(each.name, value)) != value:
-            with suppress(ValueError):  # others go with it
+            with suppress(ValueError):  # another claim depends on this one
                 less = replace(claims, **{each.name: without})
                 if beyond(less, scenario):
                     found[each.name] = less
