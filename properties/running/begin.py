@@ -23,19 +23,21 @@ from lockstep.properties.running.selection import part
 from lockstep.properties.running.where import decide
 from lockstep.worlds import torchrun
 
-SEED = "hypothesis_seed"  # the option of Hypothesis' own plugin, and what a worker of pytest-xdist is told
-TWICE = 1.0  # seconds; signals that are less apart are one
+SEED = (
+    "hypothesis_seed"  # the option of Hypothesis' pytest plugin; workers of pytest-xdist get its value under this name
+)
+TWICE = 1.0  # seconds; two signals within this time count as one
 
 
 def begin(config: pytest.Config) -> tuple[Bench, Record | None]:
-    """The bench of a run, and where it is kept. pytest.UsageError, in one line, for options that cannot be.
+    """The bench of a run, and its record. Raises pytest.UsageError with a message of one line for invalid options.
 
-    A user's implementations have been tried out by then.
+    A user's implementations have been tried out before this returns.
     """
     look_here_first(config.invocation_params.dir)
     device.choose()
     option = config.getoption
-    told: Mapping[str, Any] | None = getattr(config, "workerinput", None)  # of a worker of pytest-xdist
+    told: Mapping[str, Any] | None = getattr(config, "workerinput", None)  # set in a worker of pytest-xdist
     if told is None:
         end_as_by_ctrl_c(config)
     try:
@@ -84,8 +86,9 @@ def begin(config: pytest.Config) -> tuple[Bench, Record | None]:
 
 
 def end_as_by_ctrl_c(config: pytest.Config) -> None:
-    """A time limit's signal ends a run as Ctrl-C does: verdicts so far are told and kept. `timeout` sends it twice, and
-    the second, right after the first, would cut off what pytest does then.
+    """Let SIGTERM end a run as Ctrl-C does, so that verdicts so far are printed and kept.
+
+    `timeout` sends the signal twice. The second, right after the first, would interrupt pytest while it finishes.
     """
     last = -math.inf
 
