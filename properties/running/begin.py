@@ -23,9 +23,8 @@ from lockstep.properties.running.selection import part
 from lockstep.properties.running.where import decide
 from lockstep.worlds import torchrun
 
-SEED = (
-    "hypothesis_seed"  # the option of Hypothesis' pytest plugin; workers of pytest-xdist get its value under this name
-)
+# The option of Hypothesis' pytest plugin. Workers of pytest-xdist get its value under this name.
+SEED = "hypothesis_seed"
 TWICE = 1.0  # seconds; two signals within this time count as one
 
 

@@ -122,9 +122,7 @@ def _hold(
         for of, failure, each in zip(whose, failures, told, strict=True):
             each["report"] += also_broken(budget.others.also_broken(trial, failure.broken, of))
         words = "\n\n".join(each["report"] for each in told)
-        if law.name not in {
-            of.name for of in whose
-        }:  # this law's own check may hold, so the verdict is filed under the broken law
+        if law.name not in {of.name for of in whose}:  # then the verdict is filed under the broken law
             filed = {**filed, "number": whose[0].number, "law": sentence(whose[0])}
     else:
         verdict, words = without_failure(trial, found, unseen)

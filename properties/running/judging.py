@@ -61,9 +61,8 @@ def judged(
     """
     for minimal in _minimal(law, trial, budget, failure, draws):
         faces = [minimal, *(_other_faces(law, minimal) if minimal.core is not None else ())]
-        faces.sort(
-            key=lambda face: not isinstance(face.failure.broken, SilentlyWrong)
-        )  # silent corruption, the worst kind, comes first
+        # Silent corruption, the worst kind, comes first.
+        faces.sort(key=lambda face: not isinstance(face.failure.broken, SilentlyWrong))
         confirmed = confirm(faces[0].law, faces[0].trial, faces[0].failure)
         if confirmed is None:
             continue
