@@ -16,9 +16,8 @@ from lockstep.properties.strategies.throughout import with_caller
 def without_local(scenario: Scenario) -> Scenario:
     """The scenario without the micro-batches inside `no_sync`.
 
-    The next synchronizing one also uses their parameters.
-
-    So the set of parameters used since the last synchronization stays the same, and an implementation may depend on it.
+    The next synchronizing one also uses their parameters. So the set of parameters used since the last synchronization
+    stays the same, and an implementation may depend on it.
     """
     kept: list[Event] = []
     nothing: tuple[tuple[int, ...], ...] = ((),) * scenario.samples
