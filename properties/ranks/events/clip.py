@@ -27,7 +27,7 @@ def clipped(rank: Rank, event: Clip) -> torch.Tensor | None:
         norm = torch.as_tensor(norm, dtype=None if torch.is_tensor(norm) else torch.float64)
         return norm.reshape(()) if norm.numel() == 1 else norm  # fused kernels give a tensor of one element
     rank.refuse_of_pieces("clips gradients", "clip_grad_norm_")
-    # A generator, so that an implementation that replaces torch's function may read it only once.
+    # Both are generators, like `parameters()`, so that they can be read only once.
     tensors = rank.asked.parameters() if rank.stands else (each for each in rank.probe.tensors())
     return torch.nn.utils.clip_grad_norm_(tensors, event.max_norm, event.norm_type)
 
