@@ -21,10 +21,16 @@ KINDS = ("distinct", "general", "wide", "huge", "tiny", "special", "infinite", "
 def elements(kind: str, count: int, dtype: str, seed: int) -> NDArray[Any]:
     """``count`` elements.
 
-    distinct: small integers that differ from their neighbors and between seeds, exact in every dtype; general: normal;
-    wide: times 2**-10 to 2**10; huge, tiny: near the ends of the dtype's range; infinite: normal with one infinity;
-    nan: normal with one infinity and one NaN; special: NaN, infinities, zeros, subnormals, ties and ends of ranges;
-    bits: any bits.
+    The kinds:
+
+        distinct    small integers that differ from their neighbors and between seeds, exact in every dtype
+        general     normally distributed
+        wide        normally distributed, times 2**-10 to 2**10
+        huge, tiny  near the ends of the dtype's range
+        infinite    normally distributed, with one infinity
+        nan         normally distributed, with one infinity and one NaN
+        special     NaN, infinities, zeros, subnormals, ties and ends of ranges
+        bits        any bits
     """
     to = DTYPES[dtype]
     rng = np.random.default_rng([seed, count])
