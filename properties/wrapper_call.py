@@ -108,7 +108,7 @@ def _results(call: Call, values: list[Array]) -> list[Array]:
 
 
 def weights(call: Call) -> list[Array]:
-    """By global rank: the loss is the sum of these times the result, so they are what backward begins with."""
+    """The weights of each global rank. The loss is the sum of weights times result, so backward begins with them."""
     return inputs(call, 1000, results(call)[call.group[0]].shape)
 
 

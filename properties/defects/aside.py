@@ -38,7 +38,7 @@ class Aside:
                     self.undrawn.append(defect)
 
     def __call__(self, drawn: Any) -> None:
-        """Raises SetAside if the drawn program contains a known cause."""
+        """Raise SetAside if the drawn program contains a known cause."""
         for defect in self.defects:
             if defect.within(drawn, self.law.number):
                 self.left_out[defect.id] += 1

@@ -16,8 +16,10 @@ MORE_DIGITS = "numbers with more digits than "  # followed by a dtype; a need of
 
 @dataclass(frozen=True)
 class Cause:
-    """``needs``: names from `properties.defects.needs`; empty if the plainest program fails. ``only``: the number of
-    the family of laws, such as "P18", that must judge a program to see the defect; empty if any law sees it.
+    """The cause of a defect.
+
+    ``needs``: names from `properties.defects.needs`; empty if the plainest program fails. ``only``: the number of the
+    family of laws, for example "P18", that must judge a program to see the defect; empty if any law sees it.
     """
 
     needs: frozenset[str]

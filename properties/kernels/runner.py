@@ -22,7 +22,7 @@ MAP_NORESERVE = 0x4000  # a Linux flag that Python's mmap has from 3.13 on
 
 
 def describe(payload: str, rank: int, world_size: int) -> Mapping[str, Any]:
-    """``functions``: the public functions of the implementation, with the names of their arguments."""
+    """Return ``functions``: the public functions of the implementation with the names of their arguments."""
     found = lookup.find(json.loads(payload))
     functions = {}
     for name, function in inspect.getmembers(found, callable):

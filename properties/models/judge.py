@@ -111,7 +111,10 @@ def _first_module(seen: Sequence[tuple[str, Any]], wanted: Sequence[tuple[str, A
 def _compare(
     run: Run, headline: str, quantity: str, place: int, rank: int, seen: Sequence[Any], wanted: Sequence[Any]
 ) -> None:
-    """``place``: the step, or for buffers and inputs the micro-batch; -1: after construction."""
+    """Raise SilentlyWrong if values differ.
+
+    ``place``: the step, or the micro-batch for buffers and inputs; -1: construction.
+    """
     broken = None
     try:
         judge.compare(run, headline, quantity, place, rank, seen, wanted)

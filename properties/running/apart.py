@@ -21,7 +21,7 @@ MOST_DEFECTS = 12  # under one law; after these, the search for more ends
 
 
 def tell_nobody(defect: Defect) -> None:
-    """Tells nobody of a new defect."""
+    """Do not report a new defect."""
 
 
 @dataclass(frozen=True)

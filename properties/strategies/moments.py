@@ -1,4 +1,4 @@
-"""The moments at which a caller may do something of its own with the model."""
+"""The events before which a caller may do something of its own with the model."""
 
 from collections.abc import Sequence
 from dataclasses import replace
