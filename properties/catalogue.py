@@ -1,4 +1,4 @@
-"""Every law, fault and twin that there is, found by walking the packages: nothing is registered anywhere."""
+"""Every law, fault and twin, found by walking the packages. Nothing is registered anywhere."""
 
 import importlib
 import pkgutil
@@ -12,7 +12,7 @@ from lockstep.properties.law import Law, turn
 
 
 def _modules(package: str, prefix: str = "") -> Iterator[ModuleType]:
-    """The modules directly in a package whose names begin so; none where there is no such package."""
+    """The modules directly in a package whose names have this prefix; none if there is no such package."""
     folders = importlib.import_module(package).__path__ if find_spec(package) else ()
     for found in sorted(pkgutil.iter_modules(folders), key=lambda each: each.name):
         if found.name.startswith(prefix) and not found.ispkg:
@@ -29,7 +29,7 @@ def every_law() -> dict[str, Law]:
 
 @cache
 def plainest_first() -> tuple[Law, ...]:
-    """The laws of data parallelism in the order in which they are held."""
+    """The laws of data parallelism in the order in which they are checked."""
     return tuple(sorted(every_law().values(), key=turn))
 
 
@@ -42,14 +42,14 @@ def every_kernel_law() -> dict[str, Any]:
 
 @cache
 def every_text() -> tuple[tuple[str, str, str], ...]:
-    """Of each law, those on kernels too, its number, the name of its test and its docstring; by their numbers."""
+    """The number, test name and docstring of each law, including those on kernels, in the order of numbers."""
     told = [(law.number, law.name, law.says) for law in every_law().values()]
     told += [("P17", name, test.__doc__ or "") for name, test in every_kernel_law().items()]
     return tuple(sorted(told, key=lambda each: int(each[0][1:])))
 
 
 def laws_named(words: str) -> list[str]:
-    """The names of the tests of the laws with this number, such as "P6", or with these words in their names."""
+    """The names of the tests of the laws with this number, for example "P6", or with these words in their names."""
     named = "_".join(words.lower().split())
     return [name for number, name, _ in every_text() if words.upper() == number or named in name]
 

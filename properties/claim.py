@@ -1,4 +1,4 @@
-"""One claim: what it promises, the values that it may have, and where its value comes from if nobody declares it."""
+"""One claim: its promise, its possible values, and its value if it is not declared."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import Field, dataclass, field
@@ -7,18 +7,21 @@ from typing import Any
 
 @dataclass(frozen=True)
 class Shape:
-    """The shape of an implementation, seen from outside. None: a function makes the wrapper, so nobody knows.
+    """The shape of an implementation, seen from outside. None: not known, because a function makes the wrapper.
 
-    ``zeroes_otherwise``: gradients may have to be zeroed by a method that nobody here calls. ``finishes``: a method
-    ends the synchronization. ``whole``: it declares no ZeRO stage that shards anything. ``shards``: on two ranks, each
-    has a piece of a plain layer's parameters, and, ``plain_layers``, the whole of those of any other module.
-    ``is_optimizer``: it takes parameters and the class of an optimizer, and
-    ``averages_in_step``, ``takes_closures``, ``adds_groups``, ``schedules`` (for torch's schedulers) and ``saved_by``
-    say what was seen of that; ``of_one_kind``: it takes no class, but has a rule of its own. ``spares_ranks``: it
-    declares how many parameters there are for each rank. ``is_sampler``: it deals samples, and ``takes_batch``,
-    ``takes_shuffle``, ``takes_drop_last``, ``resumes`` and ``gathers`` say what was seen of that. ``is_loop``: it is a
-    training loop; ``takes_scheduler`` and ``takes_max_norm`` say what was seen of that. ``has_experts``: it takes a
-    process group for each parameter; ``clips`` and ``saves_all`` say what was seen of that.
+    - ``zeroes_otherwise``: gradients may have to be zeroed by a method that Lockstep does not call.
+    - ``finishes``: a method ends the synchronization.
+    - ``whole``: it declares no ZeRO stage that shards anything.
+    - ``shards``: on two ranks, each holds a piece of a plain layer's parameters; ``plain_layers``: and full parameters
+      of any other module.
+    - ``is_optimizer``: it takes parameters and the class of an optimizer. Seen of that: ``averages_in_step``,
+      ``takes_closures``, ``adds_groups``, ``schedules`` (works with torch's schedulers), ``saved_by``, and
+      ``of_one_kind`` (takes no class, but has its own update rule).
+    - ``spares_ranks``: it declares a number of parameters for each rank.
+    - ``is_sampler``: it deals samples. Seen of that: ``takes_batch``, ``takes_shuffle``, ``takes_drop_last``,
+      ``resumes`` and ``gathers``.
+    - ``is_loop``: it is a training loop. Seen of that: ``takes_scheduler`` and ``takes_max_norm``.
+    - ``has_experts``: it takes a process group for each parameter. Seen of that: ``clips`` and ``saves_all``.
     """
 
     has_no_sync: bool | None
@@ -57,7 +60,7 @@ class Shape:
 
     @property
     def leaves_weights(self) -> bool:
-        """True if parameters and optimizer are the caller's own."""
+        """True if parameters and optimizer belong to the caller."""
         return self.makes_optimizer is False and self.whole
 
 
@@ -65,11 +68,13 @@ class Shape:
 class Claim:
     """The declaration of a claim, beside its name, type and default.
 
-    ``says``: the promise, in a sentence. ``choices``: its values, the default among them or not; none of a number.
-    ``some``: it is a tuple of some of these; of names of classes, where there are no choices. ``probed``: the values
-    that code which declares nothing is tried with. ``inferred``: its value where it is not declared. ``excluded``: why
-    it cannot have its value beside the other claims, in words; empty: it can. ``lacking``: what an implementation of
-    that shape lacks for it, likewise.
+    - ``says``: the promise in a sentence.
+    - ``choices``: its values, with or without the default; empty for a number.
+    - ``some``: the value is a tuple of some of the choices or, without choices, of names of classes.
+    - ``probed``: the values that are tried for code that declares nothing.
+    - ``inferred``: its value if it is not declared.
+    - ``excluded``: the reason why its value contradicts the other claims, in words; empty if it does not.
+    - ``lacking``: what an implementation with that shape lacks for it, in words; empty if nothing.
     """
 
     says: str
@@ -90,7 +95,7 @@ def claim(default: Any, says: str, **more: Any) -> Any:
 
 
 def told(of: "Field[Any]") -> Claim:
-    """The declaration of the claim that a field is."""
+    """The declaration of a claim, from its field."""
     found: Claim = of.metadata["claim"]
     return found
 
@@ -120,7 +125,10 @@ def wrong_value(of: "Field[Any]", value: Any) -> str:
 
 
 def by_name(value: Any) -> Any:
-    """A claim in which each class is told by its name, "module:Name". ValueError for one that no name leads to."""
+    """A claim with each class replaced by its name, "module:Name".
+
+    Raises ValueError for a class without an importable name.
+    """
     if isinstance(value, tuple | list):
         return type(value)(by_name(each) for each in value)
     if not isinstance(value, type):
@@ -131,6 +139,6 @@ def by_name(value: Any) -> Any:
 
 
 def on_one_line(value: object) -> str:
-    """A value in an error message: on one line, however long it is."""
+    """A value in one line for an error message, shortened if necessary."""
     words = " ".join(repr(value).split())
     return words if len(words) <= 100 else f"{words[:97]}..."

@@ -1,5 +1,7 @@
-"""The table of claims: the promises of an implementation. Claims are checked, and what is not claimed is not
-drawn. Everything that is said of a claim, to people or to code, is said here (`lockstep.properties.claim`).
+"""The table of claims: the promises of an implementation.
+
+Claims are checked, and behaviour that is not claimed is not drawn. Everything said about a claim, to people or to code,
+is said here (`lockstep.properties.claim`).
 """
 
 from collections.abc import Callable, Mapping
@@ -15,35 +17,37 @@ from lockstep.oracle.window import POLICIES
 from lockstep.properties.claim import Shape, by_name, claim, on_one_line, told, wrong_value
 
 COLLECTIVES = ("all_reduce", "broadcast", "reduce_scatter", "all_gather")
-# When every rank has rank 0's parameters and buffers: once it is constructed, or once a forward has run after that.
+# The moment from which every rank has rank 0's parameters and buffers: construction, or the first forward after it.
 EQUAL_FROM = ("construction", "first forward")
-# From when on no bucket exceeds its cap: buckets may be made anew once the order in which gradients come is learned.
+# The step from which on no bucket exceeds its cap. Buckets may be rebuilt once the order of gradients is known.
 CAP_FROM = ("third step", "first step")
-# When rank 0's buffers become everybody's: after construction, or also before the forwards of a window.
+# The moments at which rank 0's buffers are broadcast: after construction, or also before the forwards of a window.
 BUFFERS = ("initial", "each")
-# Where several backwards may come before gradients are final. The second takes in the first.
+# The places where several backwards may run before gradients are final. The second includes the first.
 BACKWARDS = ("in no_sync", "anywhere")
-# A module runs in at most one segment that is recomputed; or in any number of them, and then the hook of a parameter
-# fires once for each, and only the last makes its gradient final.
+# A module runs in at most one recomputed segment, or in any number. In the latter case the hook of a parameter fires
+# once for each, and only the last one makes its gradient final.
 REENTRANT = ("each once", "any")
 SHARDS_PARAMETERS = 3  # the ZeRO stage
-# What is laid end to end and cut into equal slices.
+# The parameters that are concatenated and cut into equal slices together.
 SLICES = ("buckets", "units")
-# By stage, where there are several ways: gradients come by one or the other; parameters are gathered for forward and
-# again for backward, or stay from one to the other, and inside `no_sync` maybe also to the next.
+# The schedules of a stage, if there are several. Stage 1: the collective that reduces gradients. Stage 3: parameters
+# are gathered for forward and again for backward, or kept between them, or inside `no_sync` also kept until the next
+# micro-batch.
 SCHEDULES = {1: ("reduce-scatter", "all-reduce"), 3: ("gather twice", "gather once", "keep in no_sync")}
-# A narrower one is claimed as `wire_dtype`, for what is drawn must fit it.
+# A narrower dtype is claimed as `wire_dtype`, because drawn values must fit it.
 REDUCTIONS = ("float32", "float64")
-# Beside True and False.
+# Further values of claims beside True and False.
 MASTERS = "always"
 RENAMED = "under new names"
-# Two ranks have as many: models have up to five parameters.
+# With two ranks each can have as many, as models have up to five parameters.
 MOST_PER_RANK = 2
-# Who saves a sharded optimizer's state: each rank its own, or rank 0 that of all, which every rank then loads.
+# The ranks that save a sharded optimizer's state: each its own, or rank 0 the state of all, which every rank then
+# loads.
 SAVED_BY = ("each rank", "rank 0")
-# What a sampler that was interrupted goes on on.
+# The ranks on which an interrupted sampler can continue.
 RESUMES = ("same ranks", "any ranks")
-# What has laws of its own, and is held against no others: which claim says so, and the number of those laws.
+# Code with laws of its own and no others: the claim that says so, and the number of those laws.
 KINDS = {"kernels": "P17", "collectives": "P14", "sampler": "P20", "loop": "P19", "experts": "P21"}
 
 
@@ -187,12 +191,12 @@ def _no_collectives(name: str) -> Callable[["Claims"], str]:
 
 @dataclass(frozen=True)
 class Claims:
-    """The promises, with what is claimed for code that declares nothing (`read_claims` fills in the rest).
+    """The promises, with their defaults for code that declares nothing (`read_claims` fills in the rest).
 
     Always claimed: the mean over ranks, equal replicas, the same collectives on every rank.
     """
 
-    # What a micro-batch may be.
+    # The forms of a micro-batch.
     hook_order: bool = claim(
         True,
         "Autograd's hooks may fire in any order, and in another order on each rank.",
@@ -261,7 +265,7 @@ class Claims:
         "Re-entrant activation checkpointing is allowed: each module in one segment, or in any number of them.",
         choices=(None, *REENTRANT),
     )
-    # How gradients accumulate, and what becomes of them.
+    # Accumulation and use of gradients.
     averaging: str = claim(
         "sum then divide",
         "The way of averaging: divide after the sum, divide before it, or multiply by 1 / world size.",
@@ -350,7 +354,7 @@ class Claims:
         some=True,
         lacking=_no_join,
     )
-    # Which models.
+    # Models.
     several_dtypes: bool = claim(False, "One module may have parameters of several dtypes.", probed=True)
     float64: bool = claim(True, "Parameters, or the inputs of a collective, may be float64.")
     sixteen_bits: bool = claim(
@@ -413,7 +417,7 @@ class Claims:
         probed=True,
         inferred=lambda shape: shape.is_optimizer,
     )
-    # Where it trains, and from when on.
+    # Ranks, and the moment from which on they are equal.
     most_ranks: int = claim(8, "The largest world size that is drawn.", excluded=_no_ranks)
     parameters_per_rank: int = claim(
         0,
@@ -446,7 +450,7 @@ class Claims:
         probed=(True,),
         inferred=lambda shape: shape.makes_optimizer is False,
     )
-    # What is sharded, and which bits come of it.
+    # Sharding, and the bits of the results.
     stage: int | None = claim(
         None,
         "Its ZeRO stage: 1 shards optimizer state, 2 gradients too, 3 parameters too. None and 0: no sharding.",
@@ -495,7 +499,7 @@ class Claims:
         choices=(None, *WIRES),
         excluded=_two_dtypes,
     )
-    # What it costs.
+    # Costs.
     bucket_cap: bool = claim(
         False,
         "The constructor takes a bucket cap, and the result does not depend on it.",
@@ -515,7 +519,7 @@ class Claims:
     overlaps: bool = claim(
         False, "Reductions start while backward runs, and none is waited for before the next one starts."
     )
-    # What a sharded optimizer is, that takes parameters and the class of a plain one.
+    # Sharded optimizers, which take parameters and the class of a plain one.
     is_optimizer: bool = claim(
         False,
         "It is a sharded optimizer: it takes parameters and an optimizer class, not a module. The laws on steps apply.",
@@ -572,7 +576,7 @@ class Claims:
         some=True,
         lacking=_no_optimizer("optimizers"),
     )
-    # What is no data parallelism.
+    # Code other than data parallelism.
     kernels: bool = claim(False, "It is a namespace of kernels. Only P17 is checked.")
     collectives: tuple[str, ...] = claim(
         (), "It wraps these collectives. Only P14 is checked.", choices=COLLECTIVES, some=True
@@ -582,7 +586,7 @@ class Claims:
     )
     integers: bool = claim(False, "Its collectives also take int64 tensors.", excluded=_no_collectives("integers"))
 
-    # What deals samples to ranks.
+    # Samplers and loaders.
     sampler: bool = claim(
         False,
         "It is a sampler, batch sampler or loader. Only P20 is checked.",
@@ -629,7 +633,7 @@ class Claims:
         excluded=_no_sampler("gathers"),
     )
 
-    # A training loop.
+    # Training loops.
     loop: bool = claim(False, "It is a training loop. Only P19 is checked.", inferred=lambda shape: shape.is_loop)
     loss_mean: str = claim(
         POLICIES[0],
@@ -687,53 +691,56 @@ class Claims:
 
     @property
     def family(self) -> str:
-        """The number of the laws that alone are held against it, such as P14; empty for what trains models."""
+        """The number of the only laws that apply to it, for example P14; empty for implementations that train
+        models.
+        """
         return next((number for name, number in KINDS.items() if getattr(self, name)), "")
 
     def without_broadcasts(self) -> "Claims":
-        """The same, for programs in which it is open when buffers that are broadcast are broadcast next: who broadcasts
-        them before forwards is drawn models without any, as it may have no way not to.
+        """The claims for programs that leave open when buffers are broadcast next.
+
+        For an implementation that broadcasts buffers before forwards, models without buffers are drawn, because it may
+        have no way to avoid broadcasts.
         """
         return replace(self, buffers=None if self.buffers == BUFFERS[-1] else self.buffers)
 
     @property
     def infers(self) -> bool:
-        """True if an evaluation may be in torch's inference mode."""
+        """True if an evaluation may use torch's inference mode."""
         return self.evaluates and self.inference_mode
 
     @property
     def measures_losses(self) -> bool:
-        """True if an evaluation may be in the mode in which modules train, and inside `no_sync`."""
+        """True if an evaluation may run in training mode and inside `no_sync`."""
         return self.evaluates and self.measures
 
     @property
     def saves_state(self) -> bool:
-        """True if the state of its optimizer may be saved and loaded, and not the weights alone."""
+        """True if the state of its optimizer may be saved and loaded, not only the weights."""
         return not self.is_optimizer or self.saved_by is not None
 
     @property
     def changes_ranks(self) -> bool:
-        """True if a saved state may be loaded on another number of ranks: it is no rank's own."""
+        """True if a saved state may be loaded on another number of ranks, because it does not belong to a rank."""
         return (
             self.most_ranks > 1 and not self.plain_layers and (not self.is_optimizer or self.saved_by == SAVED_BY[-1])
         )
 
     @property
     def several_backwards(self) -> bool:
-        """True if a micro-batch may have more than one."""
+        """True if a micro-batch may have more than one backward."""
         return self.backwards == BACKWARDS[-1] or (self.backwards is not None and self.accumulation)
 
     @property
     def may_keep_masters(self) -> bool:
-        """True if 16-bit parameters may have float32 masters: of the caller's, or of a sharded optimizer's."""
+        """True if 16-bit parameters may have float32 master weights, kept by the caller or by a sharded optimizer."""
         return self.stage is None or bool(self.masters)
 
 
 def read_claims(declared: Mapping[str, Any] | None, shape: Shape) -> Claims:
-    """The claims of an implementation: what it declares, and what its shape says of the rest. ``declared``: None, where
-    it declares nothing.
+    """The claims of an implementation: the declared ones, and the rest from its shape.
 
-    Raises ValueError for a claim that does not exist or cannot be.
+    ``declared``: None if it declares nothing. Raises ValueError for an unknown claim or an impossible value.
     """
     if declared is not None and not isinstance(declared, Mapping):
         raise ValueError(f'claims is a dict, such as {{"unused": "zero"}}, not {on_one_line(declared)}')

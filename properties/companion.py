@@ -1,4 +1,4 @@
-"""The other model, where one is trained beside another on the same ranks."""
+"""The other model, if one is trained beside another on the same ranks."""
 
 from collections.abc import Iterator
 from dataclasses import replace
@@ -9,8 +9,10 @@ from lockstep.oracle.program import Scenario
 
 
 def partner(scenario: Scenario) -> Scenario:
-    """The program of a model that shares its losses with another: the same with gradients of the other sign, so that
-    no mean of one is a mean of the other, with another learning rate, and a caller that does all as usual.
+    """The program of a model that shares its losses with another one.
+
+    It is the same program with gradients of the opposite sign, so that no mean of one equals a mean of the other. It
+    has another learning rate, and a caller with default habits.
     """
     rate = 0.25 if scenario.hyperparameters.learning_rate != 0.25 else 0.5
     return replace(
@@ -23,8 +25,10 @@ def partner(scenario: Scenario) -> Scenario:
 
 
 def companion(scenario: Scenario) -> Scenario:
-    """The program of a model that takes turns with it: as a partner's, after a window more, so that one may
-    be inside `no_sync` while the other is not.
+    """The program of a model that takes turns with another one.
+
+    It is the partner's program with an additional window at the beginning, so that one may be inside `no_sync` while
+    the other is not.
     """
     orders = _orders(scenario) if scenario.microbatches else ()
     window = (Backward(orders), Finish(), ZeroGrad()) if any(orders) else ()
@@ -32,8 +36,9 @@ def companion(scenario: Scenario) -> Scenario:
 
 
 def _orders(scenario: Scenario) -> tuple[tuple[int, ...], ...]:
-    """The orders of the first micro-batch, or, if parameters are frozen or trained again before it, any of those that
-    are trained at the start.
+    """The orders of the first micro-batch.
+
+    If parameters are frozen or trained again before it, the orders instead use all parameters trainable at the start.
     """
     kinds = [type(event) for event in scenario.program]
     if Freeze not in kinds[: kinds.index(Backward)]:
@@ -43,8 +48,9 @@ def _orders(scenario: Scenario) -> tuple[tuple[int, ...], ...]:
 
 
 def turns(scenario: Scenario) -> Iterator[tuple[int, ...]]:
-    """The events that each does before the other's turn comes: one, or a backward and its finish, between which ranks
-    may communicate at different moments.
+    """The events of each turn: one event, or a backward with its finish.
+
+    Between these two, ranks may communicate at different moments.
     """
     turn: tuple[int, ...] = ()
     for place, after in enumerate(scenario.standings[1:]):

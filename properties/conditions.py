@@ -8,7 +8,7 @@ from lockstep.oracle.program import tuples
 from lockstep.properties.claims import EQUAL_FROM, SAVED_BY
 from lockstep.properties.part import WHOLE, Part
 
-# Those that follow from what is claimed, whatever the law.
+# The conditions that follow from the claims alone.
 OF_CLAIMS = ("equal_from", "asks_for_masters", "averages_in_step", "zeros", "saved_by", "pieces", "in_layers")
 
 
@@ -16,35 +16,35 @@ OF_CLAIMS = ("equal_from", "asks_for_masters", "averages_in_step", "zeros", "sav
 class Conditions:
     """The choices of a law, and the claims that ranks must know. Raises TypeError for any other name.
 
-    Events go by their places in the program.
+    Events are named by their places in the program.
     """
 
-    part: Part = WHOLE  # which of the program's events are run, or looked at
-    equal_from: str = EQUAL_FROM[0]  # since when ranks are claimed to be equal
-    # Whether a sharded optimizer is asked for the masters of a program that has some; else it is claimed to keep them.
+    part: Part = WHOLE  # the events of the program that are run, or observed
+    equal_from: str = EQUAL_FROM[0]  # the moment from which on ranks must be equal
+    # True: master weights are requested from a sharded optimizer if the program has some. False: it always keeps them.
     asks_for_masters: bool = True
-    optimizer: str = ""  # the class of the plain optimizer, as claims name it; empty: the scenario's
-    averages_in_step: bool = False  # a sharded optimizer is claimed to average gradients itself
-    zeros: bool = False  # gradients that no rank has are zeros when it steps
-    saved_by: str | None = SAVED_BY[0]  # who is claimed to save its state
-    pieces: bool = False  # ranks may hold parameters in pieces, which nobody but us may put together
-    in_layers: bool = False  # plain layers hold the parameters that they can
-    withheld: bool = False  # a sharded optimizer finds means only on ranks that had a gradient of their own
-    closures: bool = False  # its steps find gradients only once they have called a closure
-    added: int = -1  # the Step right before which the last group is added to it; below zero: it is made with all
-    scheduled: bool = False  # a scheduler of torch's sets learning rates
-    collects: bool = False  # Python's garbage is collected where gradients end, if bytes are counted
+    optimizer: str = ""  # the class of the plain optimizer, named as in claims; empty: the scenario's
+    averages_in_step: bool = False  # a sharded optimizer averages gradients itself
+    zeros: bool = False  # gradients that no rank has are zeros in its step
+    saved_by: str | None = SAVED_BY[0]  # the ranks that save its state
+    pieces: bool = False  # ranks may hold pieces of parameters that only Lockstep can assemble
+    in_layers: bool = False  # plain layers hold parameters, where they can
+    withheld: bool = False  # only ranks that had a gradient of their own get its mean
+    closures: bool = False  # gradients exist only after its step has called a closure
+    added: int = -1  # the Step right before which the last group is added to it; negative: it is made with all groups
+    scheduled: bool = False  # a torch scheduler sets the learning rates
+    collects: bool = False  # if bytes are counted, Python's garbage is collected when gradients are dropped
 
     @classmethod
     def of(cls, told: Mapping[str, Any]) -> "Conditions":
-        """The conditions from names, as `unusual` gives them or as they come out of JSON; the others are as usual."""
+        """The conditions from their names, as given by `unusual` or read from JSON. The others have their defaults."""
         values = tuples(dict(told))
         if isinstance(part := values.get("part"), Mapping):
             values["part"] = Part(**part)
         return cls(**values)
 
     def unusual(self) -> dict[str, Any]:
-        """The unusual conditions by name, as JSON has them."""
+        """The conditions that differ from their defaults, by name, as JSON has them."""
         usual = {field.name: field.default for field in fields(self)}
         return {name: value for name, value in asdict(self).items() if getattr(self, name) != usual[name]}
 

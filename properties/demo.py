@@ -26,7 +26,7 @@ EXAMPLES = 200
 
 
 def main(parser: argparse.ArgumentParser, arguments: Sequence[str]) -> None:
-    """Shows the silent form of the bug, the loud one, and an implementation that is right."""
+    """Show the silent form of the bug, the loud one, and a correct implementation."""
     parser.parse_args(arguments)
     began = time.monotonic()
     sim, gloo = SimWorld(), GlooWorld()
@@ -59,7 +59,7 @@ def main(parser: argparse.ArgumentParser, arguments: Sequence[str]) -> None:
 
 
 def _show(law: Law, trial: Trial, kind: type[LawBroken]) -> None:
-    """Searches from new seeds until the law is broken in the given way, then prints the report."""
+    """Search from new seeds until the law is broken in the given way, then print the report."""
     while True:
         seed = random.randrange(2**32)
         began = time.monotonic()

@@ -1,4 +1,4 @@
-"""The first value that is not what it must be, and how it is said."""
+"""The first wrong value, and its description in words."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -12,12 +12,12 @@ from lockstep.properties.naming import GENERATORS, parameter_name
 
 @dataclass(frozen=True)
 class Difference:
-    """The first element that is not what it must be. ``place``: of the event after which it was seen; -1: at the start.
+    """The first element that differs. ``place``: the event after which it was observed; -1: at the start.
 
     ``quantity``: "gradient", "parameter", "norm", "loss scale", "buffer", "input", "output", "metric", "read" (in
-    evaluation), "kept" (by a hook), "random number", or what the optimizer's state is called.
-    ``parameter``: which one, or which buffer, or generator. ``actual`` and ``expected`` are None where there is none;
-    else a whole array (the expected one may be an interval), and ``element`` says where in it.
+    evaluation), "kept" (by a hook), "random number", or the name of an optimizer state. ``parameter``: the number of
+    the parameter, buffer or generator. ``actual`` and ``expected``: whole arrays, or None if there is none; the
+    expected one may be an interval. ``element``: the index in these.
     """
 
     quantity: str
@@ -35,15 +35,16 @@ class Difference:
 
     @property
     def kinds(self) -> tuple[str, str] | None:
-        """Dtypes and shapes of what is and of what must be, where these differ; None where they do not, or where one of
-        the two is missing.
-        """
+        """The dtypes and shapes of both values if these differ. None if they are equal, or if a value is missing."""
         kinds = _kind(self.actual), _kind(self.expected)
         return None if None in kinds or kinds[0] == kinds[1] else kinds  # type: ignore[return-value]  # both are there
 
 
 def in_words(difference: Difference, start: str = "construction") -> str:
-    """A sentence: its place, the seen value and the right one. ``start``: the moment of the first look at ranks."""
+    """A sentence with the place, the seen value and the right one.
+
+    ``start``: the moment of the first observation of ranks.
+    """
     when = f"after {start}" if difference.place < 0 else f"after event {difference.place}"
     told = [shown(values, difference.element) for values in (difference.actual, difference.expected)]
     if difference.kinds:
@@ -53,7 +54,7 @@ def in_words(difference: Difference, start: str = "construction") -> str:
 
 
 def _kind(values: Any) -> str | None:
-    """Dtype and shape."""
+    """The dtype and shape."""
     if values is None:
         return None
     if isinstance(values, Inside):
@@ -87,7 +88,7 @@ def _quantity(difference: Difference) -> str:
 
 
 def shown(values: Any, element: tuple[int, ...]) -> str:
-    """One element for people, or the interval that it must be in; None where there is none."""
+    """One element in words, or the interval in which it must lie; "None" if there is no value."""
     if values is None:
         return "None"
     if isinstance(values, Inside):

@@ -1,4 +1,4 @@
-"""Judging errors on ranks: no error, a refusal, or a verdict."""
+"""Judge errors on ranks: no error, a refusal, or a verdict."""
 
 import re
 from collections.abc import Sequence
@@ -11,15 +11,15 @@ from lockstep.properties.members import misnames_a_rank
 from lockstep.properties.verdict import Crashes, Hangs, NotRunnableHere, Refused
 from lockstep.worlds.contract import Outcome, RankError, errors_of, to_blame
 
-# After construction only these errors count as a refusal; in the constructor any that a `raise` raises does. An index
-# out of range, or too few values to unpack, is a fault that all ranks share. What torch's C++ refuses comes as one of
-# the second (the key: whether while a rank constructs).
+# After construction only `REFUSALS` count as a refusal. In the constructor any error counts that a `raise` statement
+# raises. An index out of range, or too few values to unpack, is a fault that all ranks share. Refusals by torch's C++
+# code are of the types in `OF_TORCH`, whose key is true during construction.
 REFUSALS = ("ValueError", "NotImplementedError")
 OF_TORCH = {True: ("RuntimeError", "NotImplementedError"), False: ("NotImplementedError",)}
 
 
 def judge_errors(scenario: Scenario | Exercise, outcome: Outcome) -> None:
-    """Does nothing where no rank failed. Raises NotRunnableHere, Refused, Hangs or Crashes otherwise."""
+    """Do nothing if no rank failed; else raise NotRunnableHere, Refused, Hangs or Crashes."""
     errors = errors_of(outcome)
     if not errors:
         return
@@ -27,7 +27,7 @@ def judge_errors(scenario: Scenario | Exercise, outcome: Outcome) -> None:
     if "not runnable" in kinds:
         said = next(error.message for error in errors.values() if error.kind == "not runnable")
         raise NotRunnableHere(said, outcome)
-    messages = {alike(error.message) for error in errors.values()}  # it may say which rank it is
+    messages = {alike(error.message) for error in errors.values()}  # messages may contain the rank
     if kinds == {"raised"} and len(errors) == len(outcome) and len(messages) == 1:
         message = errors[0].message
         places = [place_of(error.notes) for error in errors.values()]
@@ -54,8 +54,10 @@ def judge_errors(scenario: Scenario | Exercise, outcome: Outcome) -> None:
 
 
 def _harmless(program: Sequence[Event], place: int, message: str) -> bool:
-    """True if nobody has trained in vain: no event up to that place is a step, or there is nothing like it before, such
-    as a norm of that kind, and whoever asks for the first hears that it is not implemented.
+    """True if no training is lost, because no event up to that place is a step.
+
+    A refusal after a step is also harmless if this form of the event, for example a type of norm, was not used before
+    and the error is a NotImplementedError.
     """
     if Step not in map(type, program[: place + 1]):
         return True
@@ -67,19 +69,20 @@ def _harmless(program: Sequence[Event], place: int, message: str) -> bool:
 
 
 def alike(message: str) -> str:
-    """An error's message without its numbers and addresses, which may differ where it says the same."""
+    """An error's message without numbers and addresses, which may differ between equal errors."""
     return re.sub(r"0x[0-9a-fA-F]+|\d+(?:\.\d+)?(?:e[+-]\d+)?", "#", message)
 
 
 def _words(error: RankError) -> str:
     message = error.message.rstrip().removesuffix(".") if error.notes else error.message
-    if error.kind == "raised" and message.rstrip().endswith(":"):  # of a bare assert, say: the name and nothing else
+    # a message with only the type's name, for example from a bare assert
+    if error.kind == "raised" and message.rstrip().endswith(":"):
         message = f"{message.rstrip().removesuffix(':')}: {_line(error.details)}".removesuffix(": ")
     return " ".join(("raised" if error.kind == "raised" else "", message, *error.notes)).strip()
 
 
 def _line(details: str) -> str:
-    """The line of code that raised an error, of its traceback; empty where that does not show it."""
+    """The line of code that raised an error, from its traceback; empty if it is not shown."""
     shown = [line.strip() for line in details.splitlines() if line.startswith("    ")]
     return next((line for line in reversed(shown) if line.strip("^~ ")), "")
 

@@ -1,4 +1,4 @@
-"""Finds what a package says of each event: in its module of the event's name, so that adding an event edits no list."""
+"""Find a package's object for each event in its module of the event's name, so that adding an event edits no list."""
 
 from importlib import import_module
 from typing import Any
@@ -7,8 +7,9 @@ from lockstep.oracle.events import Event
 
 
 def of_event(package: str, event: type[Event], name: str, kind: type) -> Any:
-    """The object ``name`` in the package's module of the event's name, which is of that kind. ImportError, in one line,
-    where there is none.
+    """The object ``name`` of class ``kind`` in the package's module of the event's name.
+
+    Raises ImportError with a message of one line if there is none.
     """
     path = f"{package}.{event.module()}"
     try:

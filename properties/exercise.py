@@ -7,16 +7,16 @@ from lockstep.worlds.contract import Outcome
 
 
 class Exercise(Short):
-    """Plain data, frozen, with a repr that evaluates back. ``called``: what people call it, in one word."""
+    """Frozen plain data whose repr evaluates to it. ``called``: the kind of exercise in one word."""
 
-    program: ClassVar[tuple[Any, ...]] = ()  # a `Scenario` has one, so `properties.errors.judge_errors` looks for it
+    program: ClassVar[tuple[Any, ...]] = ()  # `properties.errors.judge_errors` needs it, as a `Scenario` has one
     called: ClassVar[str]
     world_size: int
 
     def words(self) -> str:
-        """The exercise, for people."""
+        """The exercise in words."""
         raise NotImplementedError
 
     def shown(self, outcome: Outcome) -> list[str]:
-        """The acts of ranks, line by line, if they are worth a look."""
+        """The acts of ranks, line by line, if they are worth showing."""
         return []

@@ -9,7 +9,7 @@ from lockstep.oracle.program import Scenario
 from lockstep.properties.claims import Claims
 
 
-@lru_cache(maxsize=32)  # a program that was just drawn is run and judged, by several laws
+@lru_cache(maxsize=32)  # several laws judge a program right after it was drawn
 def expect(scenario: Scenario, claims: Claims, optimizers: str = "torch cpu") -> Expectation:
     """The expectation of every rank. ``optimizers``: see `oracle.optimizer_intervals`. Raises Inexact."""
     unused = claims.unused or "untouched"

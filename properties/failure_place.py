@@ -1,4 +1,4 @@
-"""The place in its program where a rank failed: the note that it puts on the error, and its reading by the judge."""
+"""The place in a program where a rank failed: the note that the rank adds to the error, and its parser."""
 
 import re
 from collections.abc import Iterable, Sequence
@@ -10,9 +10,9 @@ _EVENT = re.compile(r"(?:in event (\d+), .*|after event (\d+))", re.DOTALL)
 
 
 def note(place: int, program: Sequence[Any], call: str = "") -> str:
-    """Of an error in the event of that place; -1: in construction; the program's length: after its last event.
+    """The note on an error in the event of that place; -1: in construction; the program's length: after the last event.
 
-    ``call``: how it was constructed, in words, where that is not the same in every program.
+    ``call``: the constructor call in words, if it depends on the program.
     """
     if place < 0:
         return f"{CONSTRUCTION} as {call}" if call else CONSTRUCTION
@@ -20,12 +20,12 @@ def note(place: int, program: Sequence[Any], call: str = "") -> str:
 
 
 def construction_of(notes: Iterable[str]) -> str:
-    """The call that constructed it, if one of these notes tells it; else empty."""
+    """The constructor call that one of these notes holds, or ""."""
     return next((each for each in notes if each != CONSTRUCTION and _CONSTRUCTED.fullmatch(each)), "")
 
 
 def place_of(notes: Iterable[str]) -> int | None:
-    """The last event that had begun, -1: none, as one of these notes says it; None where none does."""
+    """The last event that had begun according to one of these notes; -1: none had begun. None if no note says it."""
     for each in notes:
         if _CONSTRUCTED.fullmatch(each):
             return -1

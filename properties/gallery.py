@@ -1,6 +1,6 @@
-"""The gallery: for every law the smallest program on which a known fault breaks it, in the words of the reports.
+"""The gallery: for every law the smallest program on which a known fault breaks it, as a report shows it.
 
-python -m lockstep.properties.gallery              searches for all counterexamples anew, for the pages docs/laws/
+python -m lockstep.properties.gallery              searches for all counterexamples again, for the pages docs/laws/
 python -m lockstep.properties.gallery P3 test_...  searches for those of these laws
 """
 
@@ -22,8 +22,8 @@ from lockstep.properties.verdict import LawBroken, SilentlyWrong
 from lockstep.worlds.contract import World
 from lockstep.worlds.sim.world import SimWorld
 
-EXAMPLES = {SilentlyWrong: 100, LawBroken: 300}  # silent corruption is looked for first
-SEEDS = range(3)  # where making a program smaller ends depends on where it began: the shortest report is shown
+EXAMPLES = {SilentlyWrong: 100, LawBroken: 300}  # silent corruption is searched for first
+SEEDS = range(3)  # the result of shrinking depends on its start, so the shortest report of several is shown
 
 
 def main() -> None:
@@ -39,7 +39,7 @@ def main() -> None:
 
 
 def write(asked: list[str]) -> None:
-    """Write the counterexamples law by law, and keep those of laws that are not asked for, if any are."""
+    """Write the counterexamples law by law. If laws are named, keep those of the others."""
     found, world = laws.counterexamples(), SimWorld()
     try:
         for law in every_law().values():
@@ -52,7 +52,7 @@ def write(asked: list[str]) -> None:
 
 
 def fault_for(law: Law) -> str:
-    """The fault that is shown: one that names this law first, if there is one. KeyError where none names it."""
+    """The fault to show for a law: preferably one that names this law first. Raises KeyError if no fault names it."""
     killed = {name: tuple(fault.killed_by) for name, fault in every_fault().items() if law.name in fault.killed_by}
     if not killed:
         raise KeyError(f"there is no fault that {law.name} kills")
@@ -60,7 +60,7 @@ def fault_for(law: Law) -> str:
 
 
 def entry(law: Law, world: World) -> str:
-    """The counterexample of a law, as its page shows it. LookupError if its fault is not found."""
+    """The counterexample of a law, as its page shows it. Raises LookupError if its fault is not found."""
     name = fault_for(law)
     trial = Trial(described(name, description.describe(name)), world)
     told: list[list[str]] = []
@@ -90,7 +90,9 @@ def entry(law: Law, world: World) -> str:
 
 
 def _source(source: str) -> str:
-    """The address where it was seen, without the codes that `impls.faults` explains; without one it is a recipe."""
+    """The address where the fault was seen, without the codes that `impls.faults` explains; "a recipe" if there is
+    none.
+    """
     address = re.search(r"https://[^\s,]+", source)
     return f"seen in <{address[0]}>" if address else "a recipe"
 

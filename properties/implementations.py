@@ -42,7 +42,7 @@ EXPERTS = (
     "lockstep.impls.experts:ExpertParallel",
     "lockstep.impls.experts:MeanOverGroup",
 )
-# Other options of the same packages: correct, and held against the laws only where they are named.
+# Other options of the same packages. They are correct, and checked only if they are named.
 OPTIONS = (
     "lockstep.impls.frameworks.torch_ddp:TorchDDPStaticGraph",
     "lockstep.impls.frameworks.torch_ddp:TorchDDPHook",
@@ -57,7 +57,7 @@ OPTIONS = (
     "lockstep.impls.frameworks.fsdp2:FSDP2Compressed",
     "lockstep.impls.frameworks.zero_redundancy:ZeroRedundancyBucketView",
 )
-# An example of these takes up to ten times as long as others': in short runs they get a tenth of the examples.
+# An example takes up to ten times as long with these. In short runs they get a tenth of the examples.
 SLOW = tuple(name for name in (*CORRECT, *OPTIONS) if ".fsdp" in name)
 KERNELS = ("lockstep.impls.kernels.suite:Kernels",)
 WRONG = (
@@ -74,21 +74,21 @@ class Implementation:
     name: str
     claims: Claims
     known_fault: str | None = None
-    finish: Call | None = None  # what ends a synchronization
-    start: Call | None = None  # its method that is called before the forward of a micro-batch that synchronizes
-    before: Call | None = None  # that which is called before its backward
-    after: bool = False  # no wrapper, but a function, `finish`, that is called with the model after backward
+    finish: Call | None = None  # the call that ends a synchronization
+    start: Call | None = None  # the call before the forward of a synchronizing micro-batch
+    before: Call | None = None  # the call before the backward of a synchronizing micro-batch
+    after: bool = False  # true for a function without a wrapper, `finish`, that is called with the model after backward
     cap: str | None = None  # the constructor argument that takes a bucket cap
-    group: str | None = None  # that which takes the ranks to train on
+    group: str | None = None  # the constructor argument that takes the ranks to train on
     takes: tuple[str, ...] = ()  # other constructor arguments, see `properties.ranks.adapter.optional_arguments`
-    zero_grad: bool = False  # whether it has one that is not the module's
-    offers: tuple[str, ...] = ()  # methods of `properties.sharded.Sharded`, of what a class makes
-    undeclared: tuple[str, ...] = ()  # the claims of which it says nothing itself
-    shape: Shape | None = None  # what is seen of it from outside; None: nobody has looked
-    takes_one: bool = False  # its forward takes one argument, so that a model's inputs come in one tuple
-    perhaps: tuple[str, ...] = ()  # calls that may be meant to end a synchronization too, and are not made
+    zero_grad: bool = False  # true if it has a `zero_grad` that is not the module's
+    offers: tuple[str, ...] = ()  # the methods of `properties.sharded.Sharded` that a class has
+    undeclared: tuple[str, ...] = ()  # the claims that it does not declare
+    shape: Shape | None = None  # its shape seen from outside; None: not examined
+    takes_one: bool = False  # true if its forward takes one argument, so that a model's inputs come in one tuple
+    perhaps: tuple[str, ...] = ()  # further calls that may be meant to end a synchronization; they are not made
     plain: str = ""  # the constructor argument of a sharded optimizer that takes the class of the plain one
-    made: bool = False  # by a function: then `finish` and `zero_grad` are not known before
+    made: bool = False  # true if a function makes the wrapper, so that `finish` and `zero_grad` are not known before
 
     @property
     def short(self) -> str:
@@ -96,18 +96,18 @@ class Implementation:
         return self.name.rpartition(":")[2]
 
 
-# By the family of laws, what constructs an implementation once.
+# For each family of laws, the function that constructs an implementation once.
 TRIED_OUT = {
     "": "lockstep.properties.ranks.program:try_out",
     "P19": "lockstep.properties.loops.rank:try_out",
     "P20": "lockstep.properties.data.rank:try_out",
     "P21": "lockstep.properties.experts.rank:try_out",
 }
-NOT_FOUND = "NotFound: "  # how the message of a `properties.ranks.lookup.NotFound` begins in a rank's report
+NOT_FOUND = "NotFound: "  # the beginning of the message of a `properties.ranks.lookup.NotFound` in a rank's report
 
 
 def as_found(implementation: Implementation) -> str:
-    """One line that says how it will be used, as far as its shape tells, so that a wrong guess shows."""
+    """One line on how the implementation will be used, as far as its shape tells, so that wrong guesses are visible."""
     if implementation.claims.sampler:
         return _as_found_of_samplers(implementation.claims)
     if implementation.claims.loop:
@@ -181,13 +181,13 @@ def _as_found_of_experts(claims: Claims) -> str:
 
 
 class Unusable(ValueError):
-    """An implementation that cannot be put under test; one line says why."""
+    """An implementation that cannot be tested. The message says why in one line."""
 
 
 def look_up(names: Sequence[str], world: World, claims: Mapping[str, Any] | None = None) -> list[Implementation]:
     """The named implementations and their claims. They are imported on the world's ranks, never in this process.
 
-    ``claims``: in place of what they declare. Raises Unusable.
+    ``claims``: claims that replace the declared ones. Raises Unusable.
     """
     found = []
     for name in names:
@@ -222,8 +222,10 @@ def look_up(names: Sequence[str], world: World, claims: Mapping[str, Any] | None
 
 
 def _averages_in_step(name: str, world: World) -> bool:
-    """True if the step of a sharded optimizer averages gradients: what it leaves on two ranks that have different ones
-    is of both. Where that cannot be told, it does not.
+    """True if the step of a sharded optimizer averages gradients.
+
+    That is, after a step on two ranks with different gradients, the parameters depend on both. False if this cannot be
+    tested.
     """
     if (world.ranks or 2) < 2:
         return False
@@ -232,19 +234,20 @@ def _averages_in_step(name: str, world: World) -> bool:
 
 
 def _may_be_stage_3(declared: Mapping[str, Any]) -> bool:
-    """True if it is open if an implementation shards parameters, or those of which models."""
+    """True if the claims leave open if an implementation shards parameters, or of which models."""
     return "stage" not in declared or (declared["stage"] == SHARDS_PARAMETERS and "plain_layers" not in declared)
 
 
 def _declared(claims: Any) -> Mapping[str, Any]:
-    """The declared claims, without those that are impossible."""
+    """The declared claims; empty if they are no mapping."""
     return claims if isinstance(claims, Mapping) else {}
 
 
 def try_out(found: Iterable[Implementation], world: World) -> None:
-    """Constructs each once, on one rank: what cannot even be called would break every law, and each in as many words.
+    """Construct each implementation once, on one rank.
 
-    Raises Unusable. The world begins afresh after it.
+    An implementation that cannot be called would break every law with a long report. Raises Unusable. The world is
+    closed afterwards, so it begins afresh.
     """
     try:
         for each in found:
@@ -259,7 +262,7 @@ def try_out(found: Iterable[Implementation], world: World) -> None:
 
 
 def described(name: str, told: Mapping[str, Any]) -> Implementation:
-    """The implementation that `properties.ranks.description.describe` has described. Raises TypeError or ValueError."""
+    """The implementation described by `properties.ranks.description.describe`. Raises TypeError or ValueError."""
     shape = {name: told[name] for name in ("has_no_sync", "has_join", "makes_optimizer", "zeroes_otherwise")}
     takes: dict[str, Any] = {"takes_cap": told["cap"] is not None, "takes_group": told["group"] is not None}
     takes |= {name: told[name] for name in ("takes_replicas", "takes_keywords", "like_its_model")}

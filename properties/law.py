@@ -1,4 +1,4 @@
-"""A law: what it says, what it draws, how it is checked; made into a pytest test."""
+"""A law: its sentence, its strategy and its check; and the decorator that makes a pytest test of it."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -13,16 +13,18 @@ from lockstep.properties.trial import Trial
 
 @dataclass(frozen=True)
 class Law:
-    """``check(trial, drawn)`` raises a LawBroken where the law does not hold.
+    """A law. ``check(trial, drawn)`` raises LawBroken if it does not hold.
 
-    ``witnesses``: what must take place in some example, or the law has shown nothing; with an example of each.
-    ``only_on``: the worlds that it can be told on, each with the reason; empty where any world will do.
+    - ``witnesses``: events that must take place in some example, else the law has shown nothing; with an example of
+      each.
+    - ``only_on``: the worlds on which it can be checked, each with the reason; empty for any world.
+    - ``shown_by``: for a law of one run: true if it applies to a program that was drawn for another law.
+    - ``made_of``: for a law that relates several runs: the value to check it on, made from a program drawn for another
+      law; None if that is not possible.
+    - ``share``: the part of the usual number of examples that is drawn for this law if all laws are checked. Less than
+      1 only if programs drawn for other laws show enough.
 
-    A run shows more than the law for which its program was drawn. ``shown_by``: of a law of one run, whether a program
-    that was run for any other says something about it, so that `check` judges it too. ``made_of``: of a law that
-    relates several runs, what it would be checked on if such a program were one of them; None: it cannot be. Neither:
-    the law is about its own programs alone. ``share``: how much of the usual number of examples is drawn for its own
-    sake where all laws are held; less than 1 only where others draw enough that shows it.
+    A law with neither ``shown_by`` nor ``made_of`` is checked on its own programs alone.
     """
 
     number: str
@@ -48,9 +50,9 @@ def law(
     made_of: Callable[[Claims, Scenario], Any] | None = None,
     share: float = 1,
 ) -> Callable[[Callable[[Trial, Any], None]], Callable[..., None]]:
-    """Makes a pytest test of a check. `lockstep.pytest_plugin` holds it, on each world, against each implementation.
+    """Make a pytest test of a check. `lockstep.pytest_plugin` runs it on each world and implementation.
 
-    ``number``: of its family, such as P6; ``needs``: which claims it is tied to; the rest: see `Law`.
+    ``number``: of its family, for example P6. ``needs``: true if the claims make the law apply. For the rest see `Law`.
     """
 
     def decorate(check: Callable[[Trial, Any], None]) -> Callable[..., None]:
@@ -68,12 +70,12 @@ def law(
 
 
 def law_of(test: Callable[..., None]) -> Law:
-    """The law that a test made by `law` holds."""
+    """The law of a test made by `law`."""
     found: Law = test.law  # type: ignore[attr-defined]
     return found
 
 
-# The laws on sharded optimizers, by numbers or names; the others are on what wraps a model.
+# The laws that apply to sharded optimizers, by number or name. The others are about wrappers of a model.
 OF_OPTIMIZERS = {"P4", "P5", "P10", "P11", "P12"} | {
     "test_features_go_together_in_any_combination",
     "test_collectives_may_read_and_write_at_any_time",
@@ -85,14 +87,14 @@ OF_OPTIMIZERS = {"P4", "P5", "P10", "P11", "P12"} | {
     "test_what_is_held_does_not_grow_from_step_to_step",
 }
 OF_CLASSES = "test_steps_of_any_claimed_class_have_the_bits_of_the_plain_optimizer"
-# Where a backward steps, no gradient is there to be looked at, so that other laws cannot be told.
+# If backward steps, gradients cannot be observed, so other laws cannot be checked.
 OF_STEPS_IN_BACKWARD = "test_a_backward_that_steps_uses_the_mean_of_all_micro_batches_once"
-# Of what the ranks of a sharded optimizer hold, each its own, nothing is to be the same on all.
+# The state of a sharded optimizer differs between ranks.
 NOT_OF_OPTIMIZERS = {"test_optimizer_state_is_the_same_on_every_rank"}
 
 
 MEAN = "test_gradients_equal_the_mean_over_ranks"
-# The plainest laws, in this order. The others follow by their numbers, and in one number as their files have them.
+# The plainest laws, in this order. The others follow by number, and within a number in the order of their files.
 PLAINEST = (
     "test_every_rank_starts_with_the_parameters_of_rank_0",
     MEAN,
@@ -102,20 +104,21 @@ PLAINEST = (
 
 
 def plainness(law: Law) -> tuple[int, int]:
-    """The key by which laws are sorted, the plainest first: a failure belongs to the first that it breaks."""
+    """The key that sorts laws, the plainest first. A failure is reported under the first law that it breaks."""
     place = PLAINEST.index(law.name) if law.name in PLAINEST else len(PLAINEST)
     return place, int(law.number[1:])
 
 
 def turn(law: Law) -> tuple[int, int]:
-    """The key by which laws are held: the mean first, in which most defects show, then the plainest."""
+    """The key for the order in which laws are checked: the mean first, which shows most defects, then the plainest."""
     place, number = plainness(law)
     return (-1 if law.name == MEAN else place), number
 
 
 def concerns(law: Law, claims: Claims) -> bool:
-    """True if the law is about code that claims this: some families, such as wrappers of collectives, have laws of
-    their own, and no others.
+    """True if the law applies to code with these claims.
+
+    Some families, for example wrappers of collectives, have laws of their own and no others.
     """
     if claims.is_optimizer and (law.name in NOT_OF_OPTIMIZERS or not {law.number, law.name} & OF_OPTIMIZERS):
         return False

@@ -1,8 +1,8 @@
-"""Ranks that are a group in a larger world, and what they report, told as if the group were all there is.
+"""Ranks that are a group in a larger world. Their reports are converted as if the group were the whole world.
 
-The others, as many as `Scenario.outsiders` says, make the group with the members and take no part in anything else. The
-world's rank 0 is none of the members, so a rank's numbers in the two differ. Judges, pictures and reports see members
-alone, by their ranks in the group.
+The other ranks, as many as `Scenario.outsiders` says, create the group together with the members and take no further
+part. The world's rank 0 is not a member, so a rank's numbers in world and group differ. Judges, pictures and reports
+see only members, by their ranks in the group.
 """
 
 import re
@@ -13,41 +13,43 @@ from typing import Any
 from lockstep.oracle.program import Scenario
 from lockstep.worlds.contract import DEFAULT, Collective, Hazard, Outcome, Passage, RankReport, group_label, members_of
 
-WHOLE_WORLD = "the whole world"  # what the world's default group is called, where members have one of their own
+WHOLE_WORLD = "the whole world"  # the name of the world's default group if members have their own group
 
 _NO_MEMBER = re.compile(r"rank \d+ is not part of group")
-# Errors that are told in words of the world's alone, which counts its own ranks: no exception's message is among them.
+# Kinds of errors whose messages the world itself writes, with its own rank numbers. They contain no exception's
+# message.
 _OF_THE_WORLD = ("mismatch", "deadlock", "timeout")
 _GROUP = re.compile(rf"the ({DEFAULT}|ranks [\d,]+, \S+) group")
 _RANKS = re.compile(r"\brank (\d+(?:, \d+\b(?! x))*)")  # "rank 0", "rank 0, 2"; not "rank 0, 2 x float32"
-# c10d numbers groups as they are made, and the default one is 0.
+# c10d numbers groups in the order of creation. The default group is 0.
 _NAME = "1"
 
 
 def enter(scenario: Scenario, rank: int) -> tuple[Any, int]:
-    """The group that trains, None if it is the whole world, and this rank's rank in it, below zero for an outsider.
+    """The group that trains, None if it is the whole world, and this rank's rank in it, which is negative for an
+    outsider.
 
-    Every rank of the world calls it, before any other group is made.
+    Every rank of the world must call it before any other group is made.
     """
     if not scenario.outsiders:
         return None, rank
-    import torch.distributed as dist  # where the ranks are
+    import torch.distributed as dist  # imported only on the ranks
 
     group, members = dist.new_group(list(scenario.members)), scenario.members
     return group, members.index(rank) if rank in members else -1
 
 
 def as_a_world(outcome: Outcome, scenario: Scenario) -> Outcome:
-    """The members' reports, in which the group is the default one, and ranks are counted in it."""
+    """The members' reports with the group as the default group, and with ranks numbered in it."""
     if not scenario.outsiders:
         return outcome
     return tuple(_report(outcome[rank], scenario) for rank in scenario.members)
 
 
 def misnames_a_rank(scenario: object, message: str) -> bool:
-    """True if c10d says that a rank was counted in the world where the group's was meant, or the other way round.
+    """True if c10d complains that a rank of the world was given where a rank of the group was expected, or the reverse.
 
-    Nobody refuses a group on purpose in these words.
+    An intended refusal of a group would not use these words.
     """
     return bool(getattr(scenario, "outsiders", 0) and _NO_MEMBER.search(message))
 
@@ -66,7 +68,7 @@ def _report(report: RankReport, scenario: Scenario) -> RankReport:
 
 
 def _told_inside(message: str, scenario: Scenario) -> str:
-    """The world's words, in which groups are called, and ranks counted, as the members do."""
+    """A message of the world with groups named and ranks numbered as the members do."""
 
     def group(found: re.Match[str]) -> str:
         label = _group(found[1], scenario)
@@ -87,7 +89,7 @@ def _collective(call: Collective, scenario: Scenario) -> Collective:
 
 
 def _group(label: str, scenario: Scenario) -> str:
-    """Of a group with outsiders, which waits for them in vain, the members."""
+    """The label of a group as the members see it. For a group with outsiders, who never come, only members count."""
     if label == group_label(scenario.members, _NAME):
         return DEFAULT
     members = members_of(label, scenario.outsiders + scenario.world_size)

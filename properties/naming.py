@@ -1,4 +1,4 @@
-"""Names of parameters, elements and models for people; those of events are in `properties.events`."""
+"""Names of parameters, elements and models in reports. Events have theirs in `properties.events`."""
 
 from collections.abc import Sequence
 
@@ -9,9 +9,9 @@ from lockstep.oracle.model import Hyperparameters
 from lockstep.oracle.program import Scenario
 from lockstep.oracle.setup import CANCELLING, MODES, SIGNS
 
-# What is said of what the caller does beside the events, see `properties.conditions.Conditions`.
-GENERATORS = ("torch", "NumPy", "Python")  # whose random numbers a rank has of its own
-# In what the model of one rank may differ from those of others; {}: which rank's, and in which parameter.
+# Words on the caller's habits beside the events, see `properties.conditions.Conditions`.
+GENERATORS = ("torch", "NumPy", "Python")  # the generators of which each rank has its own
+# The differences that one rank's model may have. The {} stand for the rank and the parameter.
 _DIFFERENCES = {
     "number": "rank {}'s model has one parameter more",
     "size": "rank {}'s model has one element more in {}",
@@ -31,17 +31,20 @@ SAVES = "the state is saved, and nothing is done with it"
 
 
 def parameter_name(index: int) -> str:
-    """a, b, c, ... for the parameters of a scenario."""
+    """The name of a parameter of a scenario: a, b, c, ..."""
     return chr(ord("a") + index) if index < 26 else f"p{index}"
 
 
 def difference(differs: Differing) -> str:
-    """In what a rank's model differs from the others'."""
+    """The difference of a rank's model from the others' in words."""
     return _DIFFERENCES[differs.way].format(differs.rank, parameter_name(differs.parameter))
 
 
 def element_name(scenario: Scenario, parameter: int, element: int) -> str:
-    """a[0], b[1,2], or a alone for a parameter of no dimensions. ``element``: its place in the flattened parameter."""
+    """The name of an element: a[0], b[1,2], or a for a parameter without dimensions.
+
+    ``element``: its index in the flattened parameter.
+    """
     place = (
         np.unravel_index(element, scenario.parameters[parameter].shape) if scenario.parameters[parameter].shape else ()
     )
@@ -49,12 +52,12 @@ def element_name(scenario: Scenario, parameter: int, element: int) -> str:
 
 
 def names(order: tuple[int, ...]) -> str:
-    """Parameters in a row."""
+    """The names of several parameters."""
     return ", ".join(map(parameter_name, order))
 
 
 def exchanged(roles: tuple[int, ...]) -> str:
-    """The ranks that have the samples of others: the ``roles`` of `oracle.setup.Setup`."""
+    """The ranks that use the samples of other ranks: the ``roles`` of `oracle.setup.Setup`."""
     others = [(rank, role) for rank, role in enumerate(roles) if rank != role]
     told = ["has the samples", *["those"] * len(others)]
     return ", ".join(f"rank {rank} {what} of rank {role}" for what, (rank, role) in zip(told, others, strict=False))
@@ -75,7 +78,7 @@ def model_words(scenario: Scenario) -> str:
 
 
 def _in_a_larger_world(scenario: Scenario) -> str:
-    """Of which world's ranks these are a group, if they are."""
+    """The group of ranks within a larger world, in words; empty if it is the whole world."""
     size, members = scenario.outsiders + scenario.world_size, scenario.members
     if not scenario.outsiders:
         return ""
@@ -86,7 +89,7 @@ def _in_a_larger_world(scenario: Scenario) -> str:
 
 
 def _ranks(ranks: Sequence[int]) -> str:
-    """rank 0; ranks 1 and 2; ranks 1, 3 and 4; ranks 1 to 3."""
+    """Ranks in words: rank 0; ranks 1 and 2; ranks 1, 3 and 4; ranks 1 to 3."""
     *others, last = ranks
     if not others:
         return f"rank {last}"
@@ -153,7 +156,7 @@ def _caller(caller: Caller, units: bool) -> list[str]:
 
 
 def settings_words(values: Hyperparameters) -> list[str]:
-    """The hyper-parameters that are given; none if none is."""
+    """The hyper-parameters that are set; empty if none is."""
     given = [
         f"{name.replace('_', ' ')} {value:g}" if isinstance(value, float) else f"{name} {value}"
         for name, value in vars(values).items()

@@ -1,6 +1,4 @@
-"""A part of a program: where it begins and ends, the file in which its state comes from ranks of another world, and
-from where on it is looked at.
-"""
+"""A part of a program: its first and last event, the file with its initial state, and the events that are observed."""
 
 import base64
 from dataclasses import dataclass
@@ -15,10 +13,10 @@ from lockstep.oracle.program import Scenario
 class Part:
     """The events ``begin`` .. ``end`` - 1 (None: to the last), counted from 0.
 
-    A part that does not begin at 0 begins at a SaveAndLoad, and loads what ``file`` holds instead of what it saves.
-    ``saves``: the events before which the state is saved and nothing is done with it, `len(program)` for after the
-    last; the file of the last of them comes back. ``looks``: the event from which on parameters, gradients and the
-    optimizer's state are looked at; 0: those of the start too.
+    - ``file``: if ``begin`` is not 0, the first event is a SaveAndLoad, and loads this file instead of what it saves.
+    - ``saves``: the places of the events before which the state is saved without further use, `len(program)` for after
+      the last one. The file of the last save is returned.
+    - ``looks``: the event from which on parameters, gradients and optimizer state are observed; 0: also at the start.
     """
 
     begin: int = 0
@@ -36,5 +34,5 @@ WHOLE = Part()
 
 
 def as_text(file: npt.NDArray[np.uint8]) -> str:
-    """Bytes as JSON can carry them."""
+    """Bytes as text that JSON can carry."""
     return base64.b64encode(file.tobytes()).decode()

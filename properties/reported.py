@@ -1,6 +1,6 @@
-"""Published defects that the laws find: each has a fault that ships, and the laws that find it.
+"""Published defects that the laws find. Each has a shipped fault, and the laws that find it.
 
-`python -m lockstep.properties.reported` writes docs/published-defects.md anew.
+`python -m lockstep.properties.reported` writes docs/published-defects.md.
 """
 
 import argparse
@@ -48,7 +48,7 @@ def page() -> str:
 
 
 def _reports() -> Iterator[tuple[str, str, str, str, Any]]:
-    """The code of each report, its address, how far it is known, the fault's name, and the fault."""
+    """Each report: its code, its address, how well it is known, the fault's name, and the fault."""
     for name, fault in every_fault().items():
         for code, known, address in re.findall(r"([A-Z]\d\d) ([VDS]) (https://[^\s,]+)", fault.source):
             yield code, address, known, name, fault

@@ -1,4 +1,4 @@
-"""The observations of a rank, which it sends back."""
+"""The observations of a rank."""
 
 from typing import Any, TypedDict
 
@@ -6,43 +6,48 @@ import numpy as np
 import numpy.typing as npt
 
 Array = npt.NDArray[Any]
-Values = list[Array | None]  # by parameter, or buffer; None: there is no gradient, or it was not seen
+Values = list[Array | None]  # by parameter or buffer; None: there is no gradient, or it was not observed
 
-OTHER_WEIGHTS = -1.0  # what every weight is that a caller swaps in
+OTHER_WEIGHTS = -1.0  # the value of every weight that a caller swaps in
 
 
 class Seen(TypedDict, total=False):
-    """Of events by their place in the program; of none at which the rank had run out of micro-batches, or which the
-    part that it ran does not look at (`properties.part.Part`). Collectives are counted from the first of the rank's.
+    """Observations by the place of the event in the program.
+
+    Events after the rank has run out of micro-batches are missing, and events that its part does not observe
+    (`properties.part.Part`). Collectives are counted from the rank's first one.
     """
 
-    initial: Values | None  # parameters, once ranks are claimed to be equal; None: not looked at
-    gradients: dict[int, Values]  # after each Finish, Unscale and Clip, but for a Clip after an overflow
-    # What hooks of the caller's have found, before each Finish, of the gradients since the last synchronizing Backward
-    # began; None where none has run.
+    initial: Values | None  # parameters at the moment when ranks must be equal; None: not observed
+    gradients: dict[int, Values]  # after each Finish, Unscale and Clip, except a Clip after an overflow
+    # The gradients that the caller's hooks saw since the last synchronizing Backward began, at each Finish; None if no
+    # hook has run.
     kept: dict[int, Values]
     parameters: dict[int, Values]  # after each Step, Write, SaveAndLoad, Load and EndJoin
-    evaluated: dict[int, Values]  # the parameters as each Evaluate and ActAlone has read them
-    swapped: dict[int, Values]  # and as each SwapWeights has
-    duplicates: dict[int, list[Values]]  # and as each Duplicate has, of every copy that there is, the oldest first
-    norms: dict[int, Array | None]  # of each Clip
-    states: dict[int, list[dict[str, Array]]]  # the optimizer's after each Step, see `oracle.interpreter.Expectation`
+    evaluated: dict[int, Values]  # the parameters that each Evaluate and ActAlone has read
+    swapped: dict[int, Values]  # the parameters that each SwapWeights has read
+    # the parameters that each copy of the model has read at each Duplicate, the oldest copy first
+    duplicates: dict[int, list[Values]]
+    norms: dict[int, Array | None]  # returned by each Clip
+    # the optimizer state after each Step, see `oracle.interpreter.Expectation`
+    states: dict[int, list[dict[str, Array]]]
     loss_scales: dict[int, float]  # after each Step
     buffers: dict[int, Values]  # after each Backward
-    copied: int  # how many gradients had copies put in their place
-    # The next random number of each of `properties.naming.GENERATORS`, where they are seeded; -2: before wrapping.
+    copied: int  # the number of gradients that were replaced by copies
+    # The next random number of each of `properties.naming.GENERATORS`, if they are seeded; -2: before wrapping.
     upcoming: dict[int, Values]
-    metrics: dict[int, Array | None]  # what the caller has added up over the ranks, right after an event
-    hooks: list[list[int]]  # of each micro-batch the parameters in the order in which their gradients became final
-    built: list[tuple[int, int]]  # the collectives, from and up to, that served construction or made ranks equal
-    looks: list[tuple[int, int]]  # those that only served to look at what is held in shards
-    callers: list[tuple[int, int]]  # those of the caller's own, for its metrics
-    local: list[tuple[int, int]]  # not counting these, those that were issued in a micro-batch inside `no_sync`
-    stood: bool  # whether the wrapper, where it is asked, has told any parameters
-    complaints: list[str]  # what a caller would complain of that no value shows
-    saved: npt.NDArray[np.uint8]  # the file that the part has left
+    metrics: dict[int, Array | None]  # the caller's sum over the ranks right after an event
+    hooks: list[list[int]]  # for each micro-batch, the parameters in the order in which their gradients became final
+    built: list[tuple[int, int]]  # ranges of collectives for construction and for making ranks equal
+    looks: list[tuple[int, int]]  # ranges of collectives that only served observation
+    callers: list[tuple[int, int]]  # ranges of the caller's own collectives, for its metrics
+    # ranges of collectives in micro-batches inside `no_sync`, not counting those for observation
+    local: list[tuple[int, int]]
+    stood: bool  # true if the wrapper was asked for its parameters and has some
+    complaints: list[str]  # faults that a caller would see and that no value shows
+    saved: npt.NDArray[np.uint8]  # the file that the part has written
 
     launched: dict[int, list[tuple[int, int]]]  # see `properties.ranks.launched`
     traced: list[tuple[str, int, int, int]]  # see `properties.ranks.traced`
-    bytes: dict[int, int]  # these two: see `properties.ranks.held_bytes`
+    bytes: dict[int, int]  # for this and the next one see `properties.ranks.held_bytes`
     moments: dict[int, list[tuple[str, int, int, int]]]

@@ -1,66 +1,70 @@
-"""The protocol of implementations that hold parameters, gradients or optimizer state in pieces."""
+"""The protocol for implementations that shard parameters, gradients or optimizer state."""
 
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
-if TYPE_CHECKING:  # it is imported where the ranks are
+if TYPE_CHECKING:  # torch is imported only on the ranks
     import torch
 
 
 class ShardedOptimizer(Protocol):
-    """The result of `Sharded.make_optimizer`. ``param_groups``: in the order of the groups; options may be changed."""
+    """The result of `Sharded.make_optimizer`.
+
+    ``param_groups``: in the order of the groups. The caller may change options in them.
+    """
 
     param_groups: list[dict[str, Any]]
 
     def step(self) -> None:
-        """Updates every parameter that has a gradient. Collective."""
+        """Update every parameter that has a gradient. Collective."""
 
 
 class Sharded(Protocol):
     """The methods of a sharded implementation beside forward, `no_sync` and its way to finish.
 
-    Each method is optional, but that `make_optimizer` goes with `full_optimizer_state` and `load_full`.
+    Each method is optional, except that `make_optimizer` requires `full_optimizer_state` and `load_full`. Parameters
+    are named by the dotted names that they have in the module when it is wrapped, tied ones by their first name. Every
+    rank calls every method, so all of them may communicate. "Full" means the complete, averaged tensor in the
+    parameter's own shape and dtype, as training without shards would hold it.
 
-    Parameters go by the dotted names that they have in the module when it is wrapped, a tied one by its first. Every
-    rank calls every method, so all of them may communicate. "Full" means whole, averaged, in the parameter's own shape
-    and dtype: what training without shards would hold.
-
-    Saving may end later: `full_parameters` and `full_optimizer_state` may return a handle, whose `result()` or `wait()`
-    waits and returns the values. These are the values of the moment when the method was called.
+    Saving may be asynchronous: `full_parameters` and `full_optimizer_state` may return a handle, whose `result()` or
+    `wait()` waits and returns the values. These are the values at the time of the call.
     """
 
     def make_optimizer(
         self, kind: "type[torch.optim.Optimizer]", groups: Sequence[Mapping[str, Any]], **defaults: Any
     ) -> ShardedOptimizer:
-        """An optimizer of a class of `torch.optim`, made right after wrapping. A group is {"names": [...], **options}:
-        one group too has its options there, the defaults have the first step size alone.
+        """An optimizer of a class of `torch.optim`, made right after wrapping.
 
-        ``masters=True`` among the defaults asks for float32 masters of 16-bit parameters: where they are claimed, and
-        not as "always", or no stage is.
+        A group is {"names": [...], **options}. Options are in the group even if there is only one; the defaults hold
+        only the first learning rate. ``masters=True`` among the defaults requests float32 master weights of 16-bit
+        parameters. It is passed only if `masters` is claimed as True, or if no stage is claimed.
 
-        Where `several_optimizers` is claimed it may be called several times, each time with groups of other parameters:
-        each optimizer steps its own, and the methods below tell and take up the state of all.
+        If `several_optimizers` is claimed, it may be called several times, with groups of different parameters. Each
+        optimizer steps its own parameters, and the methods below save and load the state of all.
         """
 
     def clip_grad_norm_(self, max_norm: float, norm_type: float = 2.0) -> "torch.Tensor":
-        """Clips by, and returns, the norm of the whole averaged gradient; the same on every rank."""
+        """Clip by the norm of the full averaged gradient, and return that norm, which must be the same on
+        every rank.
+        """
 
     def unscale_(self, scale: float) -> bool:
-        """Divides gradients by the loss scale; whether all are finite then, agreed on by all ranks."""
+        """Divide gradients by the loss scale. True if all are finite then; all ranks must agree on the result."""
 
     def zero_grad(self, set_to_none: bool = True) -> None:
-        """Gradients become None, or zero where there are some. Not called where it is `nn.Module`'s own."""
+        """Set gradients to None, or set existing ones to zero. Not called if it is `nn.Module`'s own method."""
 
     def full_parameters(self) -> "Mapping[str, torch.Tensor]":
-        """Every parameter."""
+        """Every full parameter by name."""
 
     def full_gradients(self) -> "Mapping[str, torch.Tensor | None]":
-        """Every gradient, None where there is none. Called when gradients are averaged."""
+        """Every full gradient by name; None if there is none. Called when gradients are averaged."""
 
     def full_optimizer_state(self) -> "Mapping[str, Mapping[str, torch.Tensor]]":
-        """The optimizer's state by parameter, under torch's names; none before its first step; and "master".
+        """The full optimizer state of each parameter under torch's names, and "master"; empty before its first step.
 
-        It and `load_full` go with `make_optimizer`.
+        Required together with `load_full` if there is a `make_optimizer`.
         """
 
     def load_full(
@@ -68,9 +72,9 @@ class Sharded(Protocol):
         parameters: "Mapping[str, torch.Tensor]",
         optimizer_state: "Mapping[str, Mapping[str, torch.Tensor]] | None",
     ) -> None:
-        """Takes up what `full_parameters` and `full_optimizer_state` gave, in a world of any size.
+        """Load the values of `full_parameters` and `full_optimizer_state` in a world of any size.
 
-        Right after wrapping; where `reloads` is claimed also later, when gradients have been dropped.
-
-        None: parameters alone; the optimizer begins afresh, masters from the parameters loaded.
+        Called right after wrapping. If `reloads` is claimed, it may also be called later, when gradients have been
+        dropped. If ``optimizer_state`` is None, the optimizer begins afresh, with master weights made from the loaded
+        parameters.
         """

@@ -1,11 +1,11 @@
-"""Is the world itself right? Looked at before anything is judged on it, so that nobody is blamed for its faults.
+"""Check the world itself before anything is judged on it, so that its faults are not blamed on an implementation.
 
-Every collective with every reduction and format, on data that nothing rounds, against `oracle.collectives`; on most
-numbers of ranks with the sum, the average and one other reduction, which go round: how the smallest, say, is found does
-not depend on how many take part. Then whole numbers, what only moves, asynchronous collectives and those of a group
-without rank 0. Then the order in which all-reduce adds is revealed: it must be a tree over all ranks, the predicted one
-where one is predicted, and evaluated on random floats it must give the backend's bits. `lockstep
-world` prints these orders.
+Every collective is compared with `oracle.collectives`, with every reduction and format, on data for which nothing
+rounds. For most numbers of ranks, only the sum, the average and one other reduction in turn are checked, because the
+minimum, for example, does not depend on the number of ranks. Then follow integers, collectives that only move data,
+asynchronous collectives, and those of a group without rank 0. Finally the order in which all-reduce adds is revealed.
+It must be a tree over all ranks and equal the predicted one, if there is a prediction. Evaluated on random floats, it
+must give the backend's bits. `lockstep world` prints these orders.
 """
 
 import argparse
@@ -36,20 +36,21 @@ from lockstep.properties.running.where import add_world, start_for
 from lockstep.worlds.contract import Job, World
 
 FUNCTION = "lockstep.properties.ranks.plain_collectives:run_collectives"
-PREDICTED = {"sim": "rank", "gloo": "gloo"}  # the names that `oracle.reduction_order` has for their orders
-ELEMENTS = 13  # of the sums whose order is revealed: no multiple of any world size but 1 and 13
-WHOLE = {"int64": 2**53, "int32": 2**24, "uint8": 0, "bool": 0}  # beyond which a float of that width skips numbers
+PREDICTED = {"sim": "rank", "gloo": "gloo"}  # the names of their orders in `oracle.reduction_order`
+ELEMENTS = 13  # elements of the sums whose order is revealed; a multiple of no world size but 1 and 13
+# beyond these, a float of that width cannot represent every integer
+WHOLE = {"int64": 2**53, "int32": 2**24, "uint8": 0, "bool": 0}
 
 Call = dict[str, Any]
-Meaning = tuple[Call, list[list[Array]]]  # and what each rank must get
+Meaning = tuple[Call, list[list[Array]]]  # a call, and the expected result of each rank
 
 
 class Unsound(Exception):
-    """The world does not do what its collectives mean. The message shows the collective and the values."""
+    """A collective of the world has a wrong result. The message shows the collective and the values."""
 
 
 def check(world: World, sizes: Sequence[int] = range(1, 9)) -> None:
-    """Raises Unsound where a collective is not what it means on some number of ranks."""
+    """Raise Unsound if a collective has a wrong result on some number of ranks."""
     looked_at_closely = {min(3, max(sizes)), max(sizes)}
     for size in sizes:
         closely = size in looked_at_closely
@@ -74,7 +75,7 @@ def run(world: World, size: int, calls: Iterable[Call]) -> list[list[list[Array]
 
 
 def order_of(world: World, size: int, dtype: str, elements: int = ELEMENTS) -> Order:
-    """The order in which the world's all-reduce adds. Raises Unsound where it is not a sum of every rank, once each."""
+    """The order in which the world's all-reduce adds. Raises Unsound if it is not a sum with every rank once."""
     order, _ = _reveal(world, size, dtype, elements, [])
     return order
 
@@ -82,7 +83,10 @@ def order_of(world: World, size: int, dtype: str, elements: int = ELEMENTS) -> O
 def _reveal(
     world: World, size: int, dtype: str, elements: int, more: Sequence[Call]
 ) -> tuple[Order, list[list[list[Array]]]]:
-    """`order_of`, and what more calls gave on each rank, in one job: on real processes a job's group takes its time."""
+    """The result of `order_of`, and the results of more calls on each rank.
+
+    They run in one job, because creating process groups takes time on real processes.
+    """
     calls = [_call("all_reduce", dtype, _listed(arrays)) for arrays in masks(elements, size, dtype)]
     results = run(world, size, [*calls, *more])
     try:
@@ -93,7 +97,7 @@ def _reveal(
 
 
 def _check_order(world: World, size: int, dtype: str) -> None:
-    """The revealed order is the predicted one, and gives the bits of random numbers."""
+    """Check that the revealed order is the predicted one, and gives the bits of random numbers."""
     random = np.random.default_rng(size)
     arrays = [random.standard_normal(ELEMENTS).astype(FORMATS[dtype].numpy) for _ in range(size)]
     call = _call("all_reduce", dtype, _listed(arrays))
@@ -130,7 +134,7 @@ def _call(
 
 
 def _meanings(size: int, world: World, closely: bool) -> Iterator[Meaning]:
-    """Calls on so many ranks, and what each rank must get; ``closely``: with every reduction of every format."""
+    """Calls on so many ranks with their expected results. ``closely``: with every reduction and format."""
     others = [each for each in OPERATIONS if each not in ("sum", "average")]
     for turn, form in enumerate(FORMATS.values(), size):
         reductions = OPERATIONS if closely else ("sum", "average", others[turn % len(others)])
@@ -138,17 +142,18 @@ def _meanings(size: int, world: World, closely: bool) -> Iterator[Meaning]:
     for dtype in WHOLE:
         yield from _whole_numbers(size, dtype)
     yield from _moves(size)
-    if world.device == "cpu":  # NCCL has no sparse ones
+    if world.device == "cpu":  # NCCL has no sparse collectives
         yield from _sparse(size)
-    if world.device == "cpu" or world.name == "nccl":  # gloo has no messages of CUDA tensors, nor coalesced forms
+    # gloo sends no CUDA tensors as messages, and has no coalesced forms for them
+    if world.device == "cpu" or world.name == "nccl":
         yield from _messages(size, _exchanges_lists(world))
     yield from _asynchronous(size)
 
 
 def _floats(size: int, form: Format, reductions: Iterable[str], predicted: bool) -> Iterator[Meaning]:
-    """Reductions, and the collectives used most beside them."""
+    """Reductions of floats, and the other most common collectives."""
     name, arrays, factors = form.name, _terms(size, form), _factors(size, form)
-    # A backend that averages with a rounded reciprocal may: leave out where that cannot give the exact mean.
+    # A backend may average with a rounded reciprocal. Leave out averages for which that cannot give the exact mean.
     safe = predicted or abs(reciprocal_error(size, form)) <= form.unit_roundoff / 2
     for reduction in (each for each in reductions if safe or each != "average"):
         mine = factors if reduction == "product" else arrays
@@ -170,7 +175,7 @@ def _floats(size: int, form: Format, reductions: Iterable[str], predicted: bool)
 
 
 def _whole_numbers(size: int, dtype: str) -> Iterator[Meaning]:
-    """Flags, counters, buffers, and DDP's map of the parameters that were used."""
+    """Reductions of integers: flags, counters, buffers, and DDP's map of used parameters."""
     arrays = _whole(size, dtype)
     given = _listed(arrays)
     for reduction in ("max",) if dtype == "bool" else ("sum", "min", "max"):
@@ -183,7 +188,7 @@ def _whole_numbers(size: int, dtype: str) -> Iterator[Meaning]:
 
 
 def _moves(size: int) -> Iterator[Meaning]:
-    """Collectives that add nothing up, in one format; objects as pickles of uneven lengths."""
+    """Collectives that only move data, in one format, and objects as pickles of different lengths."""
     arrays, root = _terms(size, FORMATS["float32"]), size - 1
     given, pieces = _listed(arrays), [np.split(array, size) for array in arrays]
     yield _call("gather", "float32", given, root=root), [each or [] for each in collectives.gather(arrays, root)]
@@ -196,7 +201,7 @@ def _moves(size: int) -> Iterator[Meaning]:
 
 
 def _sparse(size: int) -> Iterator[Meaning]:
-    """The sum of what has elements in other places on each rank, and in some on all."""
+    """The sum of sparse tensors with different nonzero places on each rank, and some on all."""
     places = np.arange(len(_terms(size, FORMATS["float32"])[0]))
     arrays = [np.where((places + rank) % 3, array, 0) for rank, array in enumerate(_terms(size, FORMATS["float32"]))]
     for asynchronous in (False, True):
@@ -205,7 +210,7 @@ def _sparse(size: int) -> Iterator[Meaning]:
 
 
 def _exchanges_lists(world: World) -> bool:
-    """True if the backend has an all_to_all of lists; gloo has since torch 2.12, and refuses it before."""
+    """True if the backend has an all_to_all of lists. Gloo has it since torch 2.12."""
     return world.name in ("sim", "nccl") or tuple(map(int, version("torch").split(".")[:2])) >= (2, 12)
 
 
@@ -223,7 +228,7 @@ def _messages(size: int, lists: bool) -> Iterator[Meaning]:
 
 
 def _asynchronous(size: int) -> Iterator[Meaning]:
-    """All in flight at once."""
+    """Several collectives in flight at once."""
     arrays = _terms(size, FORMATS["float32"])
     results = {
         "all_reduce": collectives.all_reduce(arrays),
@@ -236,7 +241,7 @@ def _asynchronous(size: int) -> Iterator[Meaning]:
 
 
 def _without_rank_0(size: int) -> Iterator[Meaning]:
-    """The group of all other ranks, where a rank's place is not its number."""
+    """Collectives in the group of all other ranks, in which a rank's place differs from its number."""
     if size == 1:
         return
     group = list(range(1, size))
@@ -259,9 +264,9 @@ def _listed(arrays: Sequence[Array]) -> list[Any]:
 
 
 def _whole(size: int, dtype: str) -> list[Array]:
-    """Integers, other ones on each rank, that no float of their width holds exactly; the sums of 8 ranks fit uint8.
+    """Integers that differ between ranks and that no float of their width can represent exactly.
 
-    Of bool: each rank alone is true somewhere, and somewhere nobody is.
+    Sums of 8 ranks fit uint8. For bool, each rank alone is true somewhere, and in some places no rank is.
     """
     places = np.arange(2 * size)
     if dtype == "bool":
@@ -270,7 +275,7 @@ def _whole(size: int, dtype: str) -> list[Array]:
 
 
 def _terms(size: int, form: Format) -> list[Array]:
-    """odd(N) k for each rank, k from 1 .. m, another one on every rank: sums of N stay exact, and so does their mean.
+    """odd(N) k for each rank, with k from 1 .. m different on every rank. Sums of N are exact, and so is their mean.
 
     The N largest k add up to N m - N (N - 1) / 2, times odd(N) at most 2**p.
     """
@@ -281,7 +286,7 @@ def _terms(size: int, form: Format) -> list[Array]:
 
 
 def _factors(size: int, form: Format) -> list[Array]:
-    """Powers of two but 1, some of them times 3 on one rank: a product that is exact in any order."""
+    """Powers of two except 1, some of them times 3 on one rank. Their product is exact in any order."""
     powers = np.array([2.0, 4.0, 0.5, 8.0])
     places = np.arange(2 * size)
     return [

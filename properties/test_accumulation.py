@@ -39,15 +39,16 @@ DROPPED = replace(TWICE, program=(*_WINDOW, ZeroGrad(), DropLoss(), *_WINDOW))
 
 
 def accumulating(claims: Claims) -> st.SearchStrategy[Scenario]:
-    """Scenarios with at least one micro-batch inside `no_sync`, or with one `no_sync` around several; or with one that
-    the caller ends there, if that is claimed.
+    """Scenarios with at least one micro-batch inside `no_sync`, or with one `no_sync` around several.
+
+    If that is claimed, also scenarios in which the caller ends the synchronization inside `no_sync`.
     """
     kinds = ("accumulation", "together", *["end inside"] * claims.ends_in_no_sync)
     return st.one_of(*(exact_scenarios(claims, has=(kind,)) for kind in kinds))
 
 
 def compared(scenario: Scenario, claims: Claims, *features: str) -> Scenario | None:
-    """The scenario, if it has one of these features and what it is compared with keeps to the claims."""
+    """The scenario, if it has one of these features and if the scenario to compare it with stays within the claims."""
     return scenario if having(*features)(scenario) and not beyond(claims, without_local(scenario)) else None
 
 
@@ -74,8 +75,9 @@ def test_no_sync_accumulates_and_then_counts_once(trial: Trial, scenario: Scenar
 
 
 def nothing_is_sent(trial: Trial, scenario: Scenario, headline: str) -> None:
-    """Micro-batches inside `no_sync` are silent where that is claimed, as far as what they are compared with keeps to
-    the claims, and can show what was due anyhow.
+    """Check that micro-batches inside `no_sync` send nothing, if that is claimed.
+
+    Skipped if the scenario without them exceeds the claims, or cannot show which collectives are needed anyway.
     """
     without = without_local(scenario)
     compared = followed(scenario) and not beyond(trial.claims, without)
@@ -85,9 +87,11 @@ def nothing_is_sent(trial: Trial, scenario: Scenario, headline: str) -> None:
 
 
 def followed(scenario: Scenario) -> bool:
-    """True if each micro-batch inside `no_sync` is followed by one that synchronizes before the model is built anew.
+    """True if each micro-batch inside `no_sync` is followed by a synchronizing one before the model is constructed
+    again.
 
-    Else it may send what is due to the next forward, as DDP the order of its buckets, and without it no forward comes.
+    Otherwise it may send data for the next forward, as DDP sends the order of its buckets. Without the micro-batch,
+    there is no such forward.
     """
     batches = [scenario.batch(place) for place in (*scenario.places(SaveAndLoad), len(scenario.program))]
     return all(number == 0 or scenario.microbatches[number - 1].synchronize for number in batches)
@@ -113,14 +117,16 @@ def test_leaving_an_inner_no_sync_does_not_end_the_outer(trial: Trial, scenario:
 
 
 def with_errors(claims: Claims) -> st.SearchStrategy[Scenario]:
-    """Scenarios in which the caller's own error ends a micro-batch, often with others that stay local; of what gathers
-    parameters, with parameters of a unit and of the root, which after it are stepped and used.
+    """Scenarios in which the caller's own error ends a micro-batch, often together with micro-batches inside `no_sync`.
+
+    For stage 3 also scenarios with a unit, in which parameters of unit and root are stepped and used after the error.
     """
     features = [("raise",), *[("raise", "accumulation")] * claims.accumulation]
     drawn = [exact_scenarios(claims, has=has) for has in features]
     if claims.stage == 3:
         has = ("raise, go on", "quadratic")
-        all_used = exact_scenarios(replace(claims, unused=None), "same on all ranks", has)  # so are the calls of units
+        # and so units are called alike on all ranks
+        all_used = exact_scenarios(replace(claims, unused=None), "same on all ranks", has)
         drawn += [all_used.filter(lambda scenario: len(one_by_one(scenario)) > 1).map(with_one_unit)] * 2
     return st.one_of(*drawn)
 
@@ -211,8 +217,10 @@ def test_each_of_several_backwards_counts(trial: Trial, scenario: Scenario) -> N
 
 
 def zeroed_late(claims: Claims) -> st.SearchStrategy[Scenario]:
-    """Scenarios with any features, in which ZeroGrads that come right before a micro-batch, or the last of them, come
-    between its forwards and its backwards instead.
+    """Scenarios with any features, in which ZeroGrads right before a micro-batch move between its forwards and
+    backwards.
+
+    All of them move, or only the last one.
     """
     stays = replace(claims, joins=())
     drawn = with_any(stays, 1, has=("several steps",)) | with_any(stays, 2)
@@ -221,7 +229,7 @@ def zeroed_late(claims: Claims) -> st.SearchStrategy[Scenario]:
 
 
 def with_late_zeros(scenario: Scenario, last: bool) -> Scenario:
-    """The same, where such ZeroGrads come late; or the ``last`` of them alone."""
+    """The scenario with such ZeroGrads moved, or only the ``last`` one."""
     pairs = enumerate(pairwise(scenario.program))
     places = [
         place
@@ -259,7 +267,7 @@ def test_gradients_may_be_zeroed_between_forward_and_backward(trial: Trial, scen
 
 
 def measuring(claims: Claims) -> st.SearchStrategy[Scenario]:
-    """Scenarios with any features, and micro-batches during which a loss is measured: one, or all."""
+    """Scenarios with any features, in which a loss is measured during one micro-batch or during all of them."""
     stays = replace(claims.without_broadcasts(), joins=())
     drawn = with_any(stays, 1, has=("several steps",)) | with_any(stays, 2)
     each = drawn.flatmap(lambda scenario: st.sampled_from(measured(scenario)))
@@ -267,7 +275,7 @@ def measuring(claims: Claims) -> st.SearchStrategy[Scenario]:
 
 
 def measured(scenario: Scenario) -> list[Scenario]:
-    """The same with an evaluation during one micro-batch that has nothing meanwhile, and during all of them."""
+    """The scenario with an evaluation during one micro-batch that has no other such event, and during all of these."""
     places = [place for place, batch in scenario.events(Backward) if not batch.meanwhile]
     return [altered(scenario, each, meanwhile="evaluates") for each in (*((one,) for one in places), places)]
 
@@ -290,7 +298,7 @@ def test_a_loss_may_be_measured_between_a_forward_and_its_backward(trial: Trial,
 
 
 def with_copies(claims: Claims) -> st.SearchStrategy[Scenario]:
-    """Scenarios with any features, often of accumulation, in which gradients are copied."""
+    """Scenarios with any features, often with accumulation, in which gradients are copied."""
     accumulated = ("accumulation",) if claims.accumulation else ()
     claims = replace(claims, joins=())
     return with_any(claims, 2, has=("copy gradients",)) | with_any(claims, 1, has=("copy gradients", *accumulated))
@@ -300,7 +308,7 @@ def with_copies(claims: Claims) -> st.SearchStrategy[Scenario]:
     "P3",
     with_copies,
     needs=lambda claims: claims.replaced_gradients,
-    witnesses={SENT: COPIED_ONCE, COPIED: COPIED_TWICE},  # some have gradients in one of both places alone
+    witnesses={SENT: COPIED_ONCE, COPIED: COPIED_TWICE},  # some programs have gradients in only one of the two places
     shown_by=having("copy gradients"),
 )
 def test_a_gradient_that_the_caller_replaces_counts_as_its_copy_does(trial: Trial, scenario: Scenario) -> None:
@@ -340,7 +348,7 @@ def test_a_forward_whose_loss_is_dropped_leaves_no_trace(trial: Trial, scenario:
 
 
 def as_one_big_batch(claims: Claims) -> st.SearchStrategy[tuple[Scenario, Scenario]]:
-    """Windows of two micro-batches, one of them inside `no_sync`, and the same samples as one micro-batch each."""
+    """Windows of two micro-batches, one of them inside `no_sync`, and the same samples in a single micro-batch each."""
     drawn = exact_scenarios(claims, enclosed=False)
     thawed = drawn.filter(lambda scenario: not scenario.has(Freeze))
     pairs = thawed.map(split_and_whole).filter(same_samples)
@@ -349,7 +357,10 @@ def as_one_big_batch(claims: Claims) -> st.SearchStrategy[tuple[Scenario, Scenar
 
 
 def split_and_whole(scenario: Scenario) -> tuple[Scenario, Scenario]:
-    """The pair; each synchronization's samples come twice, the second time used by the ranks in the opposite order."""
+    """The pair.
+
+    The samples of each synchronization occur twice. The second time, ranks use them in the opposite order.
+    """
     split: list[Event] = []
     whole: list[Event] = []
     for event in scenario.program:
@@ -371,7 +382,7 @@ def split_and_whole(scenario: Scenario) -> tuple[Scenario, Scenario]:
 
 
 def same_samples(pair: tuple[Scenario, Scenario]) -> bool:
-    """True if both have the same numbers: others are drawn where too many synchronizations come without a ZeroGrad."""
+    """True if both have the same numbers. With many synchronizations and no ZeroGrad, other numbers are chosen."""
     tables = [np.concatenate([np.concatenate(c, axis=1) for c in contributions(scenario)]) for scenario in pair]
     return np.array_equal(tables[0], tables[1])
 

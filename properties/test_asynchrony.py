@@ -1,4 +1,4 @@
-"""P7: when communication reads and writes, and in which order it adds, is not for the implementation to know."""
+"""P7: an implementation does not know when communication reads and writes, or in which order it adds."""
 
 from hypothesis import strategies as st
 
@@ -32,8 +32,10 @@ THREE_RANKS = Scenario(3, (Parameter((1,)),), (Backward(((0,), (0,), (0,))), Fin
 
 
 def with_asynchrony(claims: Claims) -> st.SearchStrategy[tuple[Scenario, Asynchrony]]:
-    """A scenario with any two features, or with several buckets that are made anew after an error, or evaluated right
-    after it, or with several backwards; and when its collectives and messages read and write.
+    """A scenario with any two features, and the moments at which its collectives and messages read and write.
+
+    As far as claimed, also scenarios with buckets that are rebuilt after an error, with an evaluation after an error,
+    or with several backwards.
     """
     drawn = with_any(claims, 2)
     if claims.survives_errors and claims.freezing and claims.bucket_cap:

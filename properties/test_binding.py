@@ -1,4 +1,4 @@
-"""P15: the parameters that the model has now, each once."""
+"""P15: each parameter that the model has now, exactly once."""
 
 from dataclasses import replace
 from functools import partial
@@ -33,7 +33,7 @@ STEPPED = replace(ONE_BATCH, program=(*ONE_BATCH.program, Step()))
 
 
 def with_frozen_parameters(claims: Claims) -> st.SearchStrategy[Scenario]:
-    """Scenarios with a parameter that is not trained when it is wrapped."""
+    """Scenarios with a parameter that is frozen when it is wrapped."""
     return exact_scenarios(claims).filter(lambda scenario: not all(p.trainable for p in scenario.parameters))
 
 
@@ -56,8 +56,10 @@ def test_frozen_parameters_stay_as_they_are(trial: Trial, scenario: Scenario) ->
 
 
 def with_freezing(claims: Claims) -> st.SearchStrategy[Scenario]:
-    """Scenarios in which parameters are frozen, and at the end, perhaps, trained again, maybe instead of others, and
-    first inside `no_sync`, or stepped then; those that were frozen from the start, too, where that is claimed.
+    """Scenarios in which parameters are frozen, and possibly trained again at the end.
+
+    The end may freeze others instead, begin inside `no_sync`, or step. If claimed, it includes parameters that were
+    frozen from the start.
     """
     train = partial(trained_again, everything=claims.unfreezing)
     again = [train, partial(train, instead=True)]
@@ -72,7 +74,7 @@ def with_freezing(claims: Claims) -> st.SearchStrategy[Scenario]:
 
 
 def renamed(claims: Claims) -> st.SearchStrategy[Scenario]:
-    """Scenarios in which each parameter that is replaced gets a new name."""
+    """Scenarios in which each replaced parameter gets a new name."""
     steady = replace(claims, reloads=False, copied_models=False, moved_parameters=False, joins=())
     kinds = [(), ("step",), ("several steps",), ("units",), *[("accumulation",)] * claims.accumulation]
     drawn = st.one_of(*(exact_scenarios(steady, has=("replace", *kind)) for kind in kinds))
@@ -81,7 +83,7 @@ def renamed(claims: Claims) -> st.SearchStrategy[Scenario]:
 
 
 def replaced(claims: Claims) -> st.SearchStrategy[Scenario]:
-    """Scenarios in which parameters are replaced, one of them again and again in a third of them."""
+    """Scenarios in which parameters are replaced. In a third of them, one parameter is replaced repeatedly."""
     drawn = exact_scenarios(claims, has=("replace",))
     again = exact_scenarios(replace(claims, joins=()), has=("replace",), enclosed=False).map(replaced_again)
     return st.one_of(drawn, drawn, again.filter(lambda scenario: is_exact(scenario, claims)))
@@ -123,7 +125,7 @@ def test_parameters_with_names_that_the_model_did_not_have_are_synchronized(tria
 
 
 def with_ties(claims: Claims) -> st.SearchStrategy[Scenario]:
-    """Scenarios with a tensor of two names; half of those for stage 3 have units, which are gathered one by one."""
+    """Scenarios with a tensor of two names. Half of those for stage 3 have units, which are gathered one by one."""
     tied = exact_scenarios(claims, has=("tied",))
     return tied | exact_scenarios(claims, has=("tied", "units")) if claims.stage == 3 else tied
 
@@ -140,12 +142,13 @@ def test_a_tensor_of_two_names_is_one(trial: Trial, scenario: Scenario) -> None:
 
 
 def going_around(claims: Claims) -> st.SearchStrategy[Scenario]:
-    """Scenarios with any two features, and often with unused parameters, errors and accumulation where they are
-    claimed, in which micro-batches outside `no_sync`, some or all, go around the wrapper.
+    """Scenarios with any two features, in which some or all micro-batches outside `no_sync` bypass the wrapper.
+
+    As far as claimed, they often have unused parameters, errors and accumulation.
     """
 
     def chosen(scenario: Scenario, which: int) -> Scenario:
-        late = claims.equal_from != EQUAL_FROM[0]  # then the first forward goes through it
+        late = claims.equal_from != EQUAL_FROM[0]  # then the first forward must use the wrapper
         places = [
             at
             for at, event in scenario.events(Backward)
@@ -154,7 +157,8 @@ def going_around(claims: Claims) -> st.SearchStrategy[Scenario]:
         some = [place for batch, place in enumerate(places) if which >> batch & 1]
         return altered(scenario, some or places[:1], direct=True)
 
-    plain = replace(claims, accumulation=False, joins=())  # where ranks that are gone follow the wrapper's forwards
+    # in a join, ranks without batches follow the wrapper's forwards
+    plain = replace(claims, accumulation=False, joins=())
     features = [*[("unused", "units")] * (claims.unused is not None), *[("raise",)] * claims.survives_errors]
     drawn = st.one_of(with_any(plain, 2), *(exact_scenarios(plain, has=has) for has in features))
     if claims.accumulation:
@@ -208,8 +212,9 @@ def test_a_model_whose_tensors_have_moved_is_synchronized_where_they_are(trial: 
 
 
 def optimized(claims: Claims, when: str) -> st.SearchStrategy[Scenario]:
-    """A scenario with a step and any feature, whose optimizer is made right before or after wrapping; no masters, which
-    a caller makes of parameters that are equal.
+    """A scenario with a step and any feature, whose optimizer is made right before or after wrapping.
+
+    It has no master weights, because a caller makes these from parameters that are equal on all ranks.
     """
     return asking(with_any(replace(claims, masters=False), 1, has=("step",)), makes_optimizer=when)
 
@@ -254,8 +259,9 @@ def test_an_optimizer_that_was_made_before_wrapping_steps_what_is_trained(trial:
 
 
 def with_hooks_on_what_is_there(claims: Claims) -> st.SearchStrategy[Scenario]:
-    """Scenarios with any features and hooks that keep gradients; what comes later, or is trained later, has no hooks,
-    so there is none.
+    """Scenarios with any features, and hooks that keep gradients.
+
+    No parameter is replaced or trained later, because it would have no hook.
     """
     plain = replace(claims, freezing=False, replaced_parameters=False, joins=())
     return asking(with_any(plain, 2), keeps_gradients=True)
@@ -286,7 +292,7 @@ def test_a_hook_finds_the_final_gradient_once_it_has_accumulated(trial: Trial, s
 
 
 def with_copies(claims: Claims) -> st.SearchStrategy[Scenario]:
-    """Scenarios with any features, in which the caller copies the model, and once more after a step."""
+    """Scenarios with any features, in which the caller copies the model, and copies it again after a step."""
     steady = replace(claims.without_broadcasts(), joins=())
     return with_any(steady, 2, has=("duplicate around a step",))
 
@@ -314,8 +320,9 @@ def test_a_copy_of_the_model_stays_what_it_was(trial: Trial, scenario: Scenario)
 
 
 def standing_for_the_model(claims: Claims) -> st.SearchStrategy[Scenario]:
-    """Scenarios with one group of parameters and no masters, which are stepped, and often saved and loaded, with
-    buffers, or trained again that were frozen.
+    """Scenarios with steps, one group of parameters and no master weights.
+
+    They are often saved and loaded, have buffers, or train frozen parameters again.
     """
     plain = replace(claims, masters=False, several_optimizers=False, joins=())
     features: list[tuple[str, ...]] = [("step",), ("go on",), *[("go back",)] * claims.reloads]
@@ -353,8 +360,9 @@ def test_the_wrapper_stands_for_the_model_where_it_is_asked_for_parameters_and_s
 
 
 def beside_another(claims: Claims, how: str = "beside") -> st.SearchStrategy[Scenario]:
-    """A scenario with any two features, and another model before or after this one, ``how``: "beside" it, or "joint"
-    with it.
+    """A scenario with any two features, and another model before or after this one.
+
+    ``how``: "beside" takes turns, "joint" shares the loss.
     """
     drawn = with_any(replace(claims, joins=()), 2)
     return st.one_of(*(asking(drawn, **{how: where}) for where in ("after", "before")))
@@ -379,8 +387,9 @@ def test_a_model_trained_beside_another_is_as_if_it_were_alone(trial: Trial, sce
 
 
 def sharing_losses(claims: Claims) -> st.SearchStrategy[Scenario]:
-    """As with `beside_another`, but that all ranks use all that is trained: else they may send what nobody used after
-    backward, of the one model here and of the other there.
+    """As `beside_another`, but all ranks use all trainable parameters.
+
+    Otherwise they may send unused gradients after backward, of the one model on this rank and of the other on that.
     """
     return beside_another(replace(claims, unused=None), "joint")
 
@@ -406,7 +415,7 @@ def test_models_that_share_a_loss_are_each_as_if_alone(trial: Trial, scenario: S
 
 
 def reading_outside(claims: Claims) -> st.SearchStrategy[Scenario]:
-    """Scenarios with a parameter that is read outside its module, once or before and after it has changed."""
+    """Scenarios with a parameter that is read outside its module, once, or before and after it has changed."""
     return st.one_of(*(exact_scenarios(claims, has=("outside", *more)) for more in ((), ("several steps",))))
 
 
@@ -425,8 +434,10 @@ def test_a_parameter_read_outside_its_module_is_like_any_other(trial: Trial, sce
 
 
 def with_halves(claims: Claims) -> st.SearchStrategy[Scenario]:
-    """Scenarios with any two features, or with accumulation, and micro-batches, one or all, of whose loss the caller
-    makes one half itself, after the forward or before it, where that does not first make ranks equal.
+    """Scenarios in which the caller computes one half of the loss of a micro-batch, or of all of them, itself.
+
+    They have any two features, or accumulation. The half is computed after the forward or before it. The latter is left
+    out if only the first forward makes ranks equal.
     """
     return with_losses(claims, READ if claims.equal_from == EQUAL_FROM[0] else READ[:1])
 

@@ -1,4 +1,4 @@
-"""P11: what is saved, loaded and continued is as if nothing had happened."""
+"""P11: saving, loading and continuing gives the same as an uninterrupted run."""
 
 from collections.abc import Mapping
 from dataclasses import fields, replace
@@ -23,7 +23,7 @@ from lockstep.properties.trial import Trial
 
 
 def saving(claims: Claims) -> st.SearchStrategy[Scenario]:
-    """Scenarios that save and load somewhere: anywhere, or with a state that is there and is used."""
+    """Scenarios that save and load somewhere, or that save state and use it afterwards."""
     features: list[tuple[str, ...]] = [("save and load",), ("go on", "momentum"), ("go on", "adam")]
     features += [("go on", "momentum", "groups")]
     masters = FEATURES["masters"].claimed(claims)
@@ -33,7 +33,7 @@ def saving(claims: Claims) -> st.SearchStrategy[Scenario]:
 
 
 def loading_weights_alone(claims: Claims) -> st.SearchStrategy[Scenario]:
-    """Scenarios with masters that load weights and nothing else, and step after, also with several optimizers."""
+    """Scenarios with master weights that load weights alone and step afterwards, also with several optimizers."""
     drawn = exact_scenarios(claims, has=("save and load", "masters", "step"))
     if claims.several_optimizers:
         drawn |= exact_scenarios(claims, has=("go on", "masters", "several optimizers"))
@@ -41,24 +41,23 @@ def loading_weights_alone(claims: Claims) -> st.SearchStrategy[Scenario]:
 
 
 def weights_alone(scenario: Scenario) -> Scenario:
-    """The same scenario, loading weights only."""
+    """The scenario with weights as the only loaded state."""
     return scenario.with_each(SaveAndLoad, lambda _: (SaveAndLoad(False),))
 
 
 def between_worlds(claims: Claims) -> st.SearchStrategy[tuple[Scenario, int, Scenario]]:
-    """A scenario, the place of a SaveAndLoad in it, and the same with its samples on another number of ranks.
+    """A scenario, the place of a SaveAndLoad in it, and the scenario with its samples on another number of ranks.
 
-    Without buffers: those are each rank's own.
+    Buffers are left out, because each rank has its own.
     """
     scenarios = saving(replace(claims, buffers=None)).filter(lambda scenario: bool(moves(scenario, claims)))
     return scenarios.flatmap(lambda scenario: st.sampled_from(moves(scenario, claims)))
 
 
 def moves(scenario: Scenario, claims: Claims) -> list[tuple[Scenario, int, Scenario]]:
-    """All ways to save such a program on one number of ranks and load it on another, each with as many samples.
+    """All ways to save the program on one number of ranks and load it on another, with the same samples.
 
-    Only where both know the same of the state by then: sums over other ranks may round otherwise, and what goes on from
-    them does so too.
+    The expectations up to the save must be equal. Sums over another number of ranks may round otherwise.
     """
     worlds = [
         (each, told) for size in range(1, claims.most_ranks + 1) for each, told in on_ranks(scenario, size, claims)
@@ -74,7 +73,7 @@ def moves(scenario: Scenario, claims: Claims) -> list[tuple[Scenario, int, Scena
 
 
 def on_ranks(scenario: Scenario, size: int, claims: Claims) -> list[tuple[Scenario, Expectation]]:
-    """The same samples on so many ranks; none where they cannot be shared out alike, or nothing can be said."""
+    """The same samples on so many ranks. Empty if they cannot be shared evenly, or if the expectation is not known."""
     if scenario.samples % size:
         return []
     try:
@@ -87,7 +86,7 @@ def on_ranks(scenario: Scenario, size: int, claims: Claims) -> list[tuple[Scenar
 
 
 def knows_the_same(one: Expectation, other: Expectation, place: int) -> bool:
-    """True if two expectations have the same bits or bounds of all parameters and states, up to that event."""
+    """True if two expectations have the same bits or bounds for all parameters and states up to that event."""
     for mine, theirs in ((one.parameters, other.parameters), (one.states, other.states)):
         for event in (event for event in mine if event <= place):
             if [bounds(each) for each in mine[event]] != [bounds(each) for each in theirs[event]]:
@@ -96,7 +95,7 @@ def knows_the_same(one: Expectation, other: Expectation, place: int) -> bool:
 
 
 def bounds(told: Any) -> Any:
-    """The comparable form of a value, of an interval or of one state by name."""
+    """A value, an interval, or a state by name in a form that can be compared."""
     if isinstance(told, Mapping):
         return {name: bounds(value) for name, value in told.items()}
     if isinstance(told, Inside):
@@ -105,7 +104,7 @@ def bounds(told: Any) -> Any:
 
 
 def saving_somewhere(claims: Claims) -> st.SearchStrategy[tuple[Scenario, int]]:
-    """A scenario with a step, or with several and a state, and a place in it where nothing is under way."""
+    """A scenario with a step, or with several steps and state, and a place in it where nothing is in flight."""
     scenarios = st.one_of(*(exact_scenarios(claims, has=has) for has in (("step",), ("adam", "several steps"))))
     return scenarios.flatmap(
         lambda scenario: st.tuples(st.just(scenario), st.sampled_from(quiet_places(scenario, claims)))
@@ -113,21 +112,22 @@ def saving_somewhere(claims: Claims) -> st.SearchStrategy[tuple[Scenario, int]]:
 
 
 def quiet_places(scenario: Scenario, claims: Claims) -> list[int]:
-    """Before any event but a Finish, and after the last; not before ranks are equal."""
+    """The places before any event except a Finish, and after the last event, but not before ranks are equal."""
     places = [place for place, standing in enumerate(scenario.standings) if not standing.unfinished]
     return places if claims.equal_from == EQUAL_FROM[0] else places[1:]
 
 
 def last_first(scenario: Scenario) -> Scenario:
-    """The same with an order of registration in which names are not sorted, if there are several: what is saved by name
-    must come back by name.
+    """The scenario with parameters registered in reverse order, so that names are not sorted.
+
+    State that is saved by name must be loaded by name.
     """
     order = tuple(range(len(scenario.parameters)))[::-1]
     return replace(scenario, registered=order if len(order) > 1 else ())
 
 
 def during(expected: Expectation, begin: int, end: int) -> Expectation:
-    """The expectation of the events from ``begin`` up to, and not with, ``end``."""
+    """The expectation for the events from ``begin`` to before ``end``."""
     kept: dict[str, Any] = {}
     for each in fields(expected):
         held = getattr(expected, each.name)
@@ -195,7 +195,7 @@ def test_loading_weights_alone_makes_the_masters_follow(trial: Trial, scenario: 
 
 
 def going_back(claims: Claims) -> st.SearchStrategy[Scenario]:
-    """Scenarios that load, after a step, what they had saved before it, and train on."""
+    """Scenarios that save, step, load the saved state, and train on."""
     features = [("go back",), *(("go back", other) for other in ("momentum", "adam", "groups"))]
     masters = FEATURES["masters"].claimed(claims)
     features += [("go back", "masters")] * masters
@@ -210,9 +210,15 @@ def going_back(claims: Claims) -> st.SearchStrategy[Scenario]:
 
 
 def with_more(claims: Claims, more: str, *kinds: str) -> st.SearchStrategy[Scenario]:
-    """The same with a "step" before the Save, so that there is a state to save; with a window that is dropped ("drop"),
-    or an error ("raise"), right before the Load; with all saved ("save") right after it; or with a parameter frozen
-    right before it and trained again right after it ("thaw"). ``kinds``: features beside, of which each is drawn.
+    """Scenarios that go back, with something more. ``kinds``: further features, one of which is drawn.
+
+    The values of ``more``:
+
+        step    a step before the Save, so that there is state to save
+        drop    a window that is dropped right before the Load
+        raise   an error right before the Load
+        save    saving everything right after the Load
+        thaw    a parameter that is frozen right before the Load and trained again right after it
     """
 
     def those(scenario: Scenario) -> Scenario | None:
@@ -231,7 +237,7 @@ def with_more(claims: Claims, more: str, *kinds: str) -> st.SearchStrategy[Scena
         program = (*scenario.program[:place], *before, scenario.program[place], *after, *rest)
         try:
             other = replace(scenario, program=program)
-        except ValueError:  # buffers that are broadcast, or a parameter that was frozen by then
+        except ValueError:  # broadcast buffers, or a parameter that was frozen before
             return None
         return None if beyond(claims, other) or known(other, claims) is None else other
 
@@ -253,7 +259,7 @@ def test_going_back_to_what_was_saved_undoes_what_came_since(trial: Trial, scena
 
 
 def saved_once(claims: Claims, scenario: Scenario) -> tuple[Scenario, int] | None:
-    """A scenario of the general draw with a step, and the last moment at which it can be saved."""
+    """A scenario of the general draw with a step, and the last place at which it can be saved."""
     places = quiet_places(scenario, claims) if having("step")(scenario) else []
     return (scenario, places[-1]) if places else None
 

@@ -1,4 +1,4 @@
-"""P9: clipping by the norm of the whole averaged gradient."""
+"""P9: clipping by the norm of the full averaged gradient."""
 
 import numpy as np
 from hypothesis import strategies as st
@@ -21,13 +21,15 @@ BELOW = Scenario(2, (Parameter((1,)),), (*_TWO_RANKS, Clip(1024.0)))
 
 
 def clipping(claims: Claims) -> st.SearchStrategy[Scenario]:
-    """Scenarios that clip, to a norm below, at or above the gradient's; often twice, each time what is used then."""
+    """Scenarios that clip to a norm below, at or above the gradient's; often twice, each time with different used
+    parameters.
+    """
     features = [("clip",), ("clips twice",), *[("unused", "clips twice")] * (claims.unused is not None)]
     return st.one_of(*(exact_scenarios(claims, has=has) for has in features))
 
 
 def scales_down(scenario: Scenario, expected: Expectation) -> set[bool]:
-    """Of the Clip events, whether the norm is certainly larger than it may be."""
+    """The values, over all Clip events, of: the norm is certainly larger than the maximum."""
     found, clips = set(), dict(scenario.events(Clip))
     for place, norm in expected.norms.items():
         event, least = clips[place], norm.low if isinstance(norm, Inside) else norm

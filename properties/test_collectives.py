@@ -1,4 +1,4 @@
-"""P5: ranks that talk to each other say the same things in the same order."""
+"""P5: all ranks issue the same collectives in the same order."""
 
 from dataclasses import replace
 
@@ -27,7 +27,7 @@ EVALUATED = Scenario(2, (Parameter((1,)),), (Evaluate(), Backward(((0,), (0,))),
 
 
 def alike(trial: Trial, scenario: Scenario, headline: str) -> None:
-    """Every rank of a run issues the same collectives."""
+    """Check that every rank of a run issues the same collectives."""
     same_collectives(trial.run(scenario), headline)
 
 
@@ -87,8 +87,9 @@ def test_an_error_on_some_ranks_leaves_all_in_step(trial: Trial, scenario: Scena
 
 
 def with_metrics(claims: Claims) -> st.SearchStrategy[Scenario]:
-    """Scenarios with any features, most where ranks use different parameters, and micro-batches after which the caller
-    adds a number up over the ranks: one of them, or all.
+    """Scenarios in which the caller adds a number over the ranks after one micro-batch or after each.
+
+    They have any features, and in most ranks use different parameters.
     """
     stays = replace(claims, joins=())
     differing = ("unused",) if claims.unused is not None else ()
@@ -98,7 +99,7 @@ def with_metrics(claims: Claims) -> st.SearchStrategy[Scenario]:
 
 
 def adding_up(scenario: Scenario) -> list[Scenario]:
-    """The same with a metric after one micro-batch, and after all of them."""
+    """The scenario with a metric after one micro-batch, and after all of them."""
     places = scenario.places(Backward)
     return [altered(scenario, each, metric=True) for each in (*((place,) for place in places), places)]
 
@@ -127,8 +128,10 @@ def test_the_caller_may_have_collectives_of_its_own_right_after_a_backward(trial
 
 
 def evaluated(claims: Claims) -> st.SearchStrategy[Scenario]:
-    """Scenarios with an evaluation; with one before each of several steps, so that stale parameters show after it; and
-    with one after each micro-batch inside `no_sync`.
+    """Scenarios with an evaluation; with one before each of several steps; and with one after each micro-batch in
+    `no_sync`.
+
+    An evaluation before a step shows if parameters are stale afterwards.
     """
     stepped = exact_scenarios(claims, has=("several steps",)).filter(lambda scenario: scenario.probe == "quadratic")
     kinds = [exact_scenarios(claims, has=("evaluate",))]
@@ -140,17 +143,17 @@ def evaluated(claims: Claims) -> st.SearchStrategy[Scenario]:
 
 
 def can_be_evaluated(scenario: Scenario) -> bool:
-    """True if an evaluation may come anywhere: it does while no rank is gone, and broadcasts no buffers."""
+    """True if an evaluation may come anywhere: all ranks still have batches, and no buffers are broadcast."""
     return not scenario.broadcast_buffers and not scenario.has(Join)
 
 
 def before_steps(scenario: Scenario, evaluation: Evaluate) -> Scenario:
-    """The same, with such an evaluation before each step."""
+    """The scenario with this evaluation before each step."""
     return scenario.with_each(Step, lambda step: (evaluation, step))
 
 
 def after_local_microbatches(scenario: Scenario, evaluation: Evaluate) -> Scenario:
-    """The same, with such an evaluation after each micro-batch that does not synchronize."""
+    """The scenario with this evaluation after each micro-batch that does not synchronize."""
     return scenario.with_each(Backward, lambda batch: (batch,) if batch.synchronize else (batch, evaluation))
 
 
@@ -181,7 +184,7 @@ ALONE = "one rank alone was seen to read parameters in an evaluation"
 
 
 def with_one_alone(claims: Claims) -> st.SearchStrategy[Scenario]:
-    """Scenarios with any features but a join, in which one rank acts alone."""
+    """Scenarios with any features except a join, in which one rank acts alone."""
     steady = replace(claims.without_broadcasts(), joins=())
     return with_any(steady, 2, has=("act alone",)) | with_any(steady, 1, has=("act alone", "several steps"))
 
@@ -215,8 +218,9 @@ DIFFERED = "ranks had models that differ"
 
 
 def with_one_that_differs(claims: Claims) -> st.SearchStrategy[Scenario]:
-    """Scenarios of several ranks with any feature, where one rank's model differs; parameters that are tied, or in
-    modules, would differ in more than one way.
+    """Scenarios with several ranks and any feature, in which one rank's model differs.
+
+    Tied parameters and units are left out, because such a model would differ in more than one way.
     """
     plain = replace(claims, tied_parameters=False, freezing=False, replaced_parameters=False)
     several = with_any(plain, 1).filter(lambda scenario: scenario.world_size > 1 and not scenario.units)
@@ -229,7 +233,7 @@ def with_one_that_differs(claims: Claims) -> st.SearchStrategy[Scenario]:
 
 
 def differences(scenario: Scenario) -> list[tuple[str, int]]:
-    """In what one of the parameters may differ, and in what all of them."""
+    """The possible differences: of single parameters, and of the whole model."""
     found = [("number", 0)] + [("order", 0)] * (len(scenario.parameters) > 1)
     for index, parameter in enumerate(scenario.parameters):
         other = {
@@ -277,5 +281,5 @@ def test_models_that_differ_between_ranks_are_refused_on_every_rank(trial: Trial
 
 
 def in_construction(error: RankError) -> bool:
-    """True if a rank has raised this where it wrapped its model."""
+    """True if a rank raised this error while it wrapped its model."""
     return error.kind == "raised" and place_of(error.notes) == -1

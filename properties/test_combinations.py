@@ -1,4 +1,4 @@
-"""P1 where any three things that a program can have meet."""
+"""P1 for programs in which any three features meet."""
 
 from lockstep.oracle.program import Scenario
 from lockstep.properties.judging import judge

@@ -1,4 +1,4 @@
-"""P18: how often is sent, how much, and when, is as promised."""
+"""P18: the number, size and timing of collectives are as promised."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -23,22 +23,23 @@ from lockstep.properties.strategies.variants import without_local
 from lockstep.properties.trial import SENT, Run, Trial
 from lockstep.properties.verdict import SilentlyWrong, Wasteful
 
-# Whoever sends nothing at all sends nothing too much.
+# Examples in which ranks must send something, because an implementation that sends nothing would pass otherwise.
 _WINDOW = (Backward(((0,), (0,)), False), Backward(((0,), (0,))), Finish(), Step(), ZeroGrad())
 LOCAL = Scenario(2, (Parameter((1,)),), _WINDOW)
 ONCE = Scenario(2, (Parameter((1,)),), _WINDOW[1:])
-PADDING = 128  # elements; Megatron pads to so many for each rank, others to 16 bytes
-LEARNS = 2  # steps after which buckets are what they will be
-SHORT, LONG = (2, 2), (5, 5, 5)  # steps after those, in pieces that are compared
+PADDING = 128  # elements; Megatron pads to so many for each rank, other frameworks to 16 bytes
+LEARNS = 2  # steps after which buckets do not change any more
+SHORT, LONG = (2, 2), (5, 5, 5)  # further steps, in pieces that are compared
 SIZES = st.lists(st.sampled_from((1, 2, 3, 5, 7, 16)), min_size=1, max_size=4)
 FOR_SEVERAL_BUCKETS = st.lists(st.sampled_from((3, 7, 16)), min_size=3, max_size=8)
-BEYOND_ONE_BUCKET = st.lists(st.sampled_from((16, 7, 3)), min_size=3, max_size=8)  # fewest where they are large
+# large ones first, so that examples shrink to few
+BEYOND_ONE_BUCKET = st.lists(st.sampled_from((16, 7, 3)), min_size=3, max_size=8)
 _ORDERS = ((4, 3, 2, 1, 0),) * 2
 SEVERAL = Scenario(2, (Parameter((64,)),) * 5, (Backward(_ORDERS), *_WINDOW[2:]) * (LEARNS + 1), bucket_cap=256)
-# What is exchanged otherwise and added up by hand is not seen to be gradients.
+# If ranks exchange gradients otherwise and add them themselves, these cannot be recognized as gradients.
 REDUCED = "every rank reduced something (by an all_reduce, a reduce_scatter or a reduce)"
 OVERLAPPED = "two reductions (all_reduce, reduce_scatter or reduce) were launched while backward still ran"
-WIDER = 64  # times, so that there are fewer flags than elements in any parameter
+WIDER = 64  # the factor, large enough that flags are fewer than the elements of any parameter
 
 
 @st.composite
@@ -51,14 +52,21 @@ def windows(
     of_sizes: st.SearchStrategy[list[int]] = SIZES,
     more: Sequence[str] = (),
 ) -> Scenario:
-    """On at least two ranks: micro-batches inside `no_sync`, one that synchronizes, and a step. Of what is named in
-    ``more``, some: an error of the caller's or an evaluation before the window, clipping after it, all saved after the
-    step, each parameter in a module of its own, and a parameter that is frozen from the start, frozen or replaced right
-    after wrapping, or "in turns" frozen before every other window and trained again after it.
+    """Windows on at least two ranks: micro-batches inside `no_sync`, one that synchronizes, and a step.
+
+    Up to two of the names in ``more`` are used:
+
+        raise, evaluate     an error of the caller, or an evaluation, before the window
+        clip                clipping after the window
+        save                saving everything after the step
+        units               each parameter in a unit of its own
+        frozen              a parameter that is frozen from the start
+        freeze, replace     a parameter that is frozen or replaced right after wrapping
+        in turns            a parameter that is frozen before every other window and trained again after it
     """
     ranks, sizes = draw(st.integers(2, claims.most_ranks)), draw(of_sizes)
     local = draw(st.integers(least, most_local)) if claims.accumulation and claims.silent_no_sync else 0
-    at_once = claims.equal_from == EQUAL_FROM[0]  # else a forward comes before anything else
+    at_once = claims.equal_from == EQUAL_FROM[0]  # otherwise a forward must come first
     claimed = {"evaluate": claims.evaluates, "freeze": claims.freezing and at_once}
     claimed |= {"raise": claims.survives_errors and at_once, "save": claims.reloads}
     claimed |= {"replace": bool(claims.replaced_parameters) and at_once, "in turns": claims.freezing and at_once}
@@ -84,7 +92,7 @@ def windows(
     model = tuple(
         Parameter((size,), trainable=place in names or "frozen" not in changed) for place, size in enumerate(sizes)
     )
-    # With these it is open when buffers go out next.
+    # With these it is not specified when buffers are broadcast next.
     broadcasts = claims.buffers == "each" and not chosen & {"evaluate", "raise"}
     buffers = (Buffer((1,)),) if broadcasts or claims.buffers == "initial" else ()
     units = tuple((place,) for place in range(len(sizes))) if "units" in chosen else ()
@@ -93,36 +101,41 @@ def windows(
 
 
 def larger(scenario: Scenario) -> Scenario:
-    """Every parameter has more elements: so many for each rank that padding stays as it is."""
+    """The scenario with more elements in every parameter, so many for each rank that padding does not change."""
     more = (replace(each, shape=(each.count + PADDING * scenario.world_size,)) for each in scenario.parameters)
     return replace(scenario, parameters=tuple(more))
 
 
 def wider(scenario: Scenario, cap: int | None) -> Scenario:
-    """Parameters ``WIDER`` times as large, and a bucket cap of ``cap`` times as many elements, if there is one."""
+    """The scenario with parameters ``WIDER`` times as large, and a bucket cap of ``cap`` times as many elements, if
+    any.
+    """
     wide = tuple(replace(each, shape=(each.count * WIDER,)) for each in scenario.parameters)
     return replace(scenario, parameters=wide, bucket_cap=cap and cap * WIDER * FORMATS["float32"].bytes)
 
 
 def backwards(scenario: Scenario) -> Scenario:
-    """Backward comes from the end, as in most models: it reaches first what was registered last."""
+    """The scenario with every backward in the reverse order of registration, as in most models."""
     return scenario.with_each(Backward, lambda batch: (batch.with_each_order(lambda order: order[::-1]),))
 
 
 def most_for_three_buckets(sizes: list[int]) -> int:
-    """The largest cap that makes three buckets at least, though each may exceed it by a parameter."""
+    """The largest cap that makes at least three buckets, even if each exceeds it by a parameter."""
     return (sum(sizes) - 2 * max(sizes) - 1) // 2
 
 
 @st.composite
 def in_three_buckets(draw: st.DrawFn, claims: Claims) -> Scenario:
-    """Steps until buckets are what they will be, and one more. There are three at least; in stage 3 as many units."""
+    """Steps until buckets do not change any more, and one more.
+
+    There are at least three buckets or, at stage 3, units.
+    """
     sizes = draw(FOR_SEVERAL_BUCKETS.filter(lambda sizes: most_for_three_buckets(sizes) > 0))
     drawn = windows(claims, most_local=1, steps=LEARNS + 1, of_sizes=st.just(sizes), more=("replace",))
     scenario = backwards(draw(drawn))
     cap = draw(st.integers(1, most_for_three_buckets(sizes))) if claims.bucket_cap else None
     mixed = claims.several_dtypes and claims.float64 and draw(st.booleans())
-    if cap == 1 and mixed:  # buckets of one parameter: none waits for another dtype
+    if cap == 1 and mixed:  # buckets hold one parameter each, so none waits for another dtype
         model = (
             replace(each, dtype=("float32", "float64")[place % 2]) for place, each in enumerate(scenario.parameters)
         )
@@ -157,7 +170,7 @@ def test_nothing_is_reduced_inside_no_sync(trial: Trial, scenario: Scenario) -> 
 
 @st.composite
 def priced(draw: st.DrawFn, claims: Claims) -> Scenario:
-    """A window in any dtype that is claimed, with masters where these are, on replicas of shards too."""
+    """A window in any claimed dtype, as far as claimed with master weights and with replicas of shards."""
     scenario = draw(windows(claims, more=("evaluate", "clip", "frozen")))
     dtype = draw(st.sampled_from(("float32", *("bfloat16",) * claims.sixteen_bits, *("float64",) * claims.float64)))
     model = tuple(replace(each, dtype=dtype) for each in scenario.parameters)
@@ -185,7 +198,7 @@ def test_an_element_more_costs_what_the_stage_promises(trial: Trial, scenario: S
     Broken by reducing twice: horovod/horovod#1099.
     """
     dtype = scenario.parameters[0].dtype
-    # What is compressed counts whole, beside what is not, such as parameters that are gathered.
+    # Compressed elements count fully, beside uncompressed ones, for example gathered parameters.
     due = dtype if trial.claims.wire_dtype else on_the_wire(dtype, trial.claims)
     few, many = (cost_of(trial.run(each), due) for each in (scenario, larger(scenario)))
     extra = PADDING * scenario.world_size * len(scenario.parameters)
@@ -196,14 +209,15 @@ def test_an_element_more_costs_what_the_stage_promises(trial: Trial, scenario: S
             size = f"{extra} elements more, {batches} micro-batch{'es' * (batches > 1)} and a step"
             words = f"{size}: rank {rank} moves {other - one} elements of {due} more"
             right = f"{least}" if least == most else f"{least} to {most}"
-            kind = Wasteful if other - one > most else SilentlyWrong  # what is not sent is added up nowhere
+            # elements that are not sent are not added anywhere
+            kind = Wasteful if other - one > most else SilentlyWrong
             raise few.run.broken(kind, f"{words}, where it must be {right}.")
 
 
 def promised(claims: Claims, scenario: Scenario, more: int) -> tuple[Fraction, Fraction]:
-    """Least and most elements that a step moves for so many more of each parameter, by the ways in which it may go.
+    """The least and most elements that a step may move for so many additional elements of each parameter.
 
-    Counted as `passed` does.
+    They differ between schedules, and are counted as by `passed`.
     """
     moving, batches = len(scenario.microbatches[0].orders[0]), len(scenario.microbatches)
     extra, frozen = moving * more, (len(scenario.parameters) - moving) * more
@@ -223,14 +237,14 @@ def promised(claims: Claims, scenario: Scenario, more: int) -> tuple[Fraction, F
         ways["keep in no_sync"] = of(extra, 1, kept=extra)
     counts = [way for name, way in ways.items() if claims.schedule in (None, name)]
     evaluations = len(scenario.places(Evaluate))
-    # What is frozen may be published with what was stepped, or lie with what is trained and pass through the same.
+    # Frozen parameters may be gathered with stepped ones, or share their buffers and collectives with trained ones.
     with_frozen = (2 * batches + 1) * frozen + evaluations * (extra + frozen)
     beside = {1: frozen, 2: frozen, 3: with_frozen}.get(claims.stage or 0, 0)
     return min(counts), max(counts) + beside
 
 
 def far_below_the_cap(claims: Claims) -> st.SearchStrategy[Scenario]:
-    """Two steps of models of some hundred bytes at most, with the implementation's own cap, or with one of 64 KiB."""
+    """Two steps of models with at most some hundred bytes, with the implementation's default cap or one of 64 KiB."""
     drawn = windows(claims, most_local=0, steps=2, more=("units", "freeze", "replace"))
     return st.builds(lambda scenario, cap: replace(scenario, bucket_cap=cap), drawn, st.sampled_from((None, 2**16)))
 
@@ -319,7 +333,7 @@ def test_reductions_overlap_with_backward(trial: Trial, scenario: Scenario) -> N
     """
     run = trial.run(scenario, timeline=True, function=NOTING)
     place = scenario.places(Backward)[-1]
-    least = min(each.count for each in scenario.parameters)  # what is smaller carries flags, or counts
+    least = min(each.count for each in scenario.parameters)  # smaller collectives carry flags or counts
     headline = "Reductions do not overlap with backward."
     shown = overlapping(run, place, least, trial.claims.bucket_cap, headline)
     trial.witnessed[OVERLAPPED] += shown
@@ -347,7 +361,7 @@ def test_what_is_held_does_not_grow_from_step_to_step(trial: Trial, scenario: Sc
 
     A recipe: buckets, handles or losses in a list that is never emptied. No report of it is known.
     """
-    if growing(trial.run(scenario, function=WEIGHING)):  # it takes long to collect, so only then
+    if growing(trial.run(scenario, function=WEIGHING)):  # garbage collection takes long, so it is tried only now
         run = trial.run(scenario, function=WEIGHING, collects=True)
         for rank, held in growing(run).items():
             words = f"What is held grows: after steps {LEARNS + 1} to {len(held)}, all alike, rank {rank} holds"
@@ -355,7 +369,7 @@ def test_what_is_held_does_not_grow_from_step_to_step(trial: Trial, scenario: Sc
 
 
 def growing(run: Run) -> dict[int, list[int]]:
-    """Of the ranks that hold more and more, the bytes after each step."""
+    """The bytes after each step, for the ranks that hold more and more."""
     ends = run.scenario.places(ZeroGrad)
     held = {rank: [seen["bytes"][place] for place in ends] for rank, seen in enumerate(run.observations)}
     length = (SHORT if len(ends) == LEARNS + sum(SHORT) else LONG)[0]
@@ -368,6 +382,6 @@ def growing(run: Run) -> dict[int, list[int]]:
 
 
 def in_turn(numbers: list[int]) -> str:
-    """1, 2 and 3."""
+    """Numbers in words: "1, 2 and 3"."""
     *most, last = map(str, numbers)
     return f"{', '.join(most)} and {last}"

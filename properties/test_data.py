@@ -1,4 +1,4 @@
-"""P20: samplers and loaders deal every sample to one rank, and go on where they were interrupted."""
+"""P20: samplers and loaders deal every sample to one rank, and continue where they were interrupted."""
 
 from dataclasses import replace
 
@@ -14,7 +14,7 @@ EPOCHS = 2
 
 
 def shuffles(claims: Claims) -> bool:
-    """True if it can be asked to shuffle."""
+    """True if the sampler can shuffle."""
     return claims.sampler and claims.shuffles
 
 
@@ -143,7 +143,7 @@ def test_an_evaluation_counts_every_sample_once(trial: Trial, dealing: Dealing) 
 
 
 def _parts_of_the_last(dealing: Dealing) -> int:
-    """The first part of the epoch in which the last interruption was."""
+    """The index of the first part of the epoch with the last interruption."""
     return max((place + 1 for place, stop in enumerate(dealing.stops) if stop < 0), default=0)
 
 

@@ -1,4 +1,4 @@
-"""P21: parameters that belong to some ranks are averaged over these, counted once in a norm, and saved once."""
+"""P21: parameters that only some ranks have are averaged over these, counted once in a norm, and saved once."""
 
 from lockstep.properties.experts import draws
 from lockstep.properties.experts.expected import begin, expected

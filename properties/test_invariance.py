@@ -1,4 +1,4 @@
-"""P8: what must not matter does not."""
+"""P8: changes that must not matter do not matter."""
 
 from dataclasses import replace
 
@@ -17,13 +17,13 @@ from lockstep.properties.trial import ORDERS, SENT, Trial
 
 ONE_ORDER = Scenario(2, (Parameter((1,)), Parameter((1,))), (Backward(((0, 1), (0, 1))), Finish()))
 TWO_ORDERS = Scenario(2, (Parameter((1,)), Parameter((1,))), (Backward(((0, 1), (1, 0))), Finish()))
-# Three iterations: torch DDP puts everything into one bucket in the first, and others learn until the third.
+# Three iterations: torch DDP uses a single bucket in the first, and other implementations adapt until the third.
 _ITERATION = (Backward(((0, 1), (0, 1))), Finish(), ZeroGrad())
 ONE_BUCKET = Scenario(2, (Parameter((7,)), Parameter((7,))), _ITERATION * 3)
 
 
 def with_another_cap(claims: Claims) -> st.SearchStrategy[tuple[Scenario, Scenario]]:
-    """A scenario, and the same with another bucket cap."""
+    """A scenario, and the same one with another bucket cap."""
     return exact_scenarios(claims, enclosed=False).flatmap(
         lambda scenario: st.tuples(
             st.just(scenario), bucket_caps(scenario.parameters).map(lambda cap: replace(scenario, bucket_cap=cap))
@@ -32,7 +32,7 @@ def with_another_cap(claims: Claims) -> st.SearchStrategy[tuple[Scenario, Scenar
 
 
 def with_some_cap(claims: Claims, scenario: Scenario) -> tuple[Scenario, Scenario] | None:
-    """A scenario of the general draw, and the same with each parameter by itself, or without a cap."""
+    """A scenario of the general draw, and the same one with each parameter in its own bucket, or without a cap."""
     other = replace(scenario, bucket_cap=0 if scenario.bucket_cap is None else None)
     return (scenario, other) if is_exact(scenario, claims) else None
 
@@ -59,7 +59,7 @@ def test_the_result_does_not_depend_on_the_bucket_cap(trial: Trial, pair: tuple[
 
 
 def out_of_order(claims: Claims, scenario: Scenario) -> Scenario | None:
-    """A scenario of the general draw, in which some backward does not come in registration order."""
+    """A scenario of the general draw in which some backward is not in registration order."""
     return scenario if in_registration_order(scenario) != scenario and is_exact(scenario, claims) else None
 
 
@@ -83,34 +83,34 @@ def test_the_result_does_not_depend_on_the_order_in_which_hooks_fire(trial: Tria
 
 
 def in_registration_order(scenario: Scenario) -> Scenario:
-    """The same scenario, every backward reaching its parameters in registration order."""
+    """The scenario with every backward in registration order."""
     return scenario.with_each(Backward, lambda batch: (batch.with_each_order(sorted),))
 
 
 def with_relabeled_ranks(claims: Claims) -> st.SearchStrategy[tuple[Scenario, tuple[int, ...]]]:
-    """A scenario, and a part for each rank, another one than its own for some."""
+    """A scenario, and for each rank the rank whose part it takes; some take another one's."""
     return exact_scenarios(claims, enclosed=False).flatmap(lambda scenario: permuted(scenario, scenario.world_size))
 
 
 def turned(count: int) -> tuple[int, ...]:
-    """A permutation of so many, each in the place of the one before."""
+    """The permutation that moves each item to the place of the previous one."""
     return (*range(1, count), 0)
 
 
 def with_ranks_turned(claims: Claims, scenario: Scenario) -> tuple[Scenario, tuple[int, ...]] | None:
-    """A scenario of several ranks, each of which has the part of the next."""
+    """A scenario with several ranks, each of which takes the part of the next."""
     usable = scenario.world_size > 1 and not scenario.roles and is_exact(scenario, claims)
     return (scenario, turned(scenario.world_size)) if usable else None
 
 
 def registered_otherwise(claims: Claims, scenario: Scenario) -> tuple[Scenario, tuple[int, ...]] | None:
-    """A scenario of several parameters, of which the first is registered last."""
+    """A scenario with several parameters, of which the first is registered last."""
     usable = len(scenario.parameters) > 1 and not scenario.registered and is_exact(scenario, claims)
     return (scenario, turned(len(scenario.parameters))) if usable else None
 
 
 def permuted(scenario: Scenario, count: int) -> st.SearchStrategy[tuple[Scenario, tuple[int, ...]]]:
-    """A scenario with a permutation of so many, which is not the identity unless it has to be."""
+    """A scenario with a permutation of so many items, which is the identity only for one item."""
     orders = st.permutations(range(count)).map(tuple)
     return st.tuples(st.just(scenario), orders.filter(lambda order: count == 1 or order != tuple(range(count))))
 

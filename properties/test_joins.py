@@ -1,4 +1,4 @@
-"""P1 and P5 where ranks have unequal numbers of micro-batches, as torch's Join context lets them."""
+"""P1 and P5 for ranks with unequal numbers of micro-batches, as torch's Join context allows."""
 
 from hypothesis import strategies as st
 
@@ -18,8 +18,9 @@ def joins(claims: Claims) -> bool:
 
 
 def running_out(claims: Claims) -> st.SearchStrategy[Scenario]:
-    """Scenarios in which a rank runs out of micro-batches before others do, once or, as in another epoch, twice; also
-    rank 0, while others step, and in another epoch those who were last.
+    """Scenarios in which a rank runs out of micro-batches before others, once or, like in a second epoch, twice.
+
+    This includes rank 0 while others step, and in the second epoch the ranks that were last in the first.
     """
     kinds = ("joins", "joins twice", "step without rank 0", "others stay")
     return st.one_of(*(exact_scenarios(claims, has=(kind,)) for kind in kinds))
@@ -44,7 +45,7 @@ def test_ranks_that_run_out_of_micro_batches_count_as_zero_in_the_mean_claimed(
 
 
 def running_out_while_accumulating(claims: Claims) -> st.SearchStrategy[Scenario]:
-    """The same, inside `no_sync` too where that is claimed."""
+    """The same, with micro-batches inside `no_sync` if claimed."""
     also = ("accumulation",) if claims.accumulation else ()
     return exact_scenarios(claims, has=("joins", *also)) | exact_scenarios(claims, has=("joins twice", *also))
 

@@ -1,4 +1,4 @@
-"""P17: kernels give what the oracle says, whatever length, stride, offset, dtype, magnitude and values."""
+"""P17: kernels give the oracle's results for any length, stride, offset, dtype, magnitude and values."""
 
 from dataclasses import replace
 
@@ -115,7 +115,10 @@ def test_the_norm_of_a_list_is_the_norm_of_its_concatenation(kernels: Kernels, c
 
 
 def is_norm(value: float, numbers: Array) -> None:
-    """AssertionError where a computed norm is not in its interval; an end beyond the largest float32 is infinity."""
+    """Raise AssertionError if a computed norm is outside its interval.
+
+    An end beyond the largest float32 is infinity.
+    """
     if not np.isfinite(numbers).all():
         wanted = np.nan if np.isnan(numbers).any() else np.inf
         if not np.array_equal(value, wanted, equal_nan=True):
@@ -142,7 +145,7 @@ def test_a_norm_repeats_its_bits(kernels: Kernels, case: Case) -> None:
 
 @st.composite
 def clipped(draw: st.DrawFn) -> tuple[Case, float]:
-    """Gradients summed over N ranks, and the maximum as a part of the norm: below, at or above it."""
+    """Gradients summed over N ranks, and the maximum relative to the norm: below, at or above it."""
     case = Case(
         draw(cases.lists(draw(variants()).dtypes, 10_000)),
         draw(st.sampled_from(MAGNITUDES)),
@@ -153,7 +156,7 @@ def clipped(draw: st.DrawFn) -> tuple[Case, float]:
 
 
 def limit(numbers: Array, part: float) -> float:
-    """So large a part of the norm of what is finite; 1 where that is zero."""
+    """This part of the norm of the finite numbers; 1 if that is zero."""
     bound = reference.norm_enclosure(numbers[np.isfinite(numbers)])
     return min(round_to_nearest(part * float(bound.high), "float32"), LARGEST) if bound.high else 1.0
 

@@ -1,4 +1,4 @@
-"""P1: what every synchronizing backward must leave behind."""
+"""P1: the result of every synchronizing backward."""
 
 from dataclasses import replace
 
@@ -40,8 +40,9 @@ def test_gradients_equal_the_mean_over_ranks(trial: Trial, scenario: Scenario) -
 
 
 def over_and_over(claims: Claims) -> st.SearchStrategy[Scenario]:
-    """Runs of many windows on a few ranks, of micro-batches that come again and again, so that what counts, goes round
-    or is kept for a while comes to its end.
+    """Runs with many windows on a few ranks, which repeat some micro-batches.
+
+    They show faults of counters, ring buffers and caches that overflow or wrap around.
     """
     few = min(claims.most_ranks, MOST_RANKS)
     plain = replace(claims, most_ranks=few, subgroups=False, joins=(), freezing=False, sixteen_bits=False)
@@ -50,7 +51,9 @@ def over_and_over(claims: Claims) -> st.SearchStrategy[Scenario]:
 
 
 def again_and_again(scenario: Scenario, windows: int) -> Scenario:
-    """So many windows of the micro-batches of a scenario in turn, each followed by a step if there is any in it."""
+    """So many windows that cycle through the micro-batches of a scenario, with a step after each if the scenario has
+    one.
+    """
     batches = [replace(batch, together=False, overflow=()) for batch in scenario.microbatches]
     steps = scenario.has(Step)
     program: list[Event] = []
@@ -58,7 +61,7 @@ def again_and_again(scenario: Scenario, windows: int) -> Scenario:
         program += [] if batch.synchronize else [batch]
         program += [replace(batch, synchronize=True, nested=False), Finish()]
         program += [Step(), ZeroGrad()] if steps else [ZeroGrad()]
-    probe = "linear" if steps else scenario.probe  # what many steps have made of weights takes too many bits
+    probe = "linear" if steps else scenario.probe  # after many steps, weights would need too many bits
     return replace(scenario, program=tuple(program), probe=probe, loss_scale=None, sparse=Scenario.sparse)
 
 
@@ -78,8 +81,9 @@ def test_the_mean_is_right_however_often_it_has_been_taken(trial: Trial, scenari
 
 
 def with_losses_of_gradients(claims: Claims) -> st.SearchStrategy[Scenario]:
-    """Scenarios with any two features, or with accumulation, and micro-batches, one or all, whose loss is made of
-    gradients that the caller takes itself, or of the outputs, too.
+    """Scenarios in which the loss of one micro-batch, or of all, is made of gradients that the caller computes itself.
+
+    It may also include the outputs. They have any two features, or accumulation.
     """
     return with_losses(claims, TAKEN)
 
@@ -104,7 +108,7 @@ def test_a_loss_of_gradients_is_averaged_like_any_other(trial: Trial, scenario: 
 
 
 def usable_on_one_rank(claims: Claims, scenario: Scenario) -> Scenario | None:
-    """A scenario of several ranks that one rank can run as well."""
+    """A scenario with several ranks that one rank can run as well."""
     usable = scenario.world_size > 1 and is_exact(scenario, claims) and is_alike_on_one_rank(scenario, claims)
     return scenario if usable and not beyond(claims, on_one_rank(scenario)) else None
 

@@ -1,4 +1,4 @@
-"""P1 to P4, P11, P12 and P16 on real models: what they compute, not what probes were made to compute."""
+"""P1 to P4, P11, P12 and P16 on real models instead of probes."""
 
 from functools import partial
 
@@ -39,7 +39,8 @@ def test_a_real_model_gets_the_mean_gradient_of_the_whole_batch(trial: Trial, sc
     judge.gradients(found, expected, "A real model's gradients are not the mean over ranks.")
     if not expected.terms or trial.claims.stage is None or trial.claims.same_bits:
         judge.parameters(found, expected, "A real model's step is not the optimizer's on the mean gradient.")
-    # Integers have no intervals that could hide anything; who claims no plain bits is held to them alone.
+    # Models in integers have no intervals that could hide a fault. Implementations that do not claim plain bits are
+    # checked on these alone.
     if (expected.terms or not trial.claims.plain_bits) and not trial.witnessed[SEEN]:
         wire = trial.claims.wire_dtype or ""
         trial.witnessed[SEEN] += not unseen(expected, trial.claims.averaging, scenario.dtype, wire)

@@ -1,4 +1,4 @@
-"""P12: what the user of a sharded optimizer does with it beside steps, and which plain optimizers it shards."""
+"""P12: uses of a sharded optimizer beside steps, and the classes of plain optimizers that it shards."""
 
 from dataclasses import replace
 from math import prod
@@ -39,12 +39,12 @@ RATE = SetHyperparameters(Hyperparameters(learning_rate=0.25))
 SCHEDULED = Scenario(2, _PAIR, (*_WINDOW, RATE, *_WINDOW))
 AFTER = "a group was added after a step"
 BETWEEN = "a learning rate was set between steps"
-# Steps every parameter on every rank with the plain optimizer.
+# An implementation in which every rank steps every parameter with the plain optimizer.
 PLAIN = "lockstep.properties.ranks.optimizers:plain"
 
 
 def stepping(claims: Claims) -> st.SearchStrategy[Scenario]:
-    """Steps of any kind, some of them several."""
+    """Scenarios with any steps, some of them with several."""
     kinds = ((), ("momentum",), ("adam",), ("several steps", "adam"), ("groups",))
     return st.one_of(*(exact_scenarios(claims, has=("step", *kind)) for kind in kinds))
 
@@ -65,23 +65,24 @@ def test_a_step_runs_its_closure_once_and_returns_the_loss(trial: Trial, scenari
 
 
 def takes_missing_gradients(claims: Claims) -> bool:
-    """True if means are taken before the step, and some ranks may lack one."""
+    """True if means are computed before the step, and some ranks may lack one."""
     there = claims.unused == "untouched" and claims.most_ranks > 1
     return claims.missing_gradients and there and not claims.averages_in_step
 
 
 def lacking_a_mean(claims: Claims) -> st.SearchStrategy[Scenario]:
-    """Steps before which a rank had no gradient of a parameter that another rank had one of."""
+    """Scenarios with steps before which a rank has no gradient of a parameter for which another rank has one."""
     kinds = ((), ("momentum",), ("adam",), ("several steps",), ("several steps", "adam"))
-    # On a mean that a rank lacks no other can be added up.
+    # If a rank lacks a mean, no further gradient can be accumulated on it.
     claims = replace(claims, reloads=False, adds_to_averages=False)
     drawn = st.one_of(*(exact_scenarios(claims, has=("unused", "step", *kind)) for kind in kinds))
     return drawn.filter(lambda scenario: scenario.loss_scale is None and lacks_a_mean(scenario))
 
 
 def lacks_a_mean(scenario: Scenario) -> bool:
-    """True if a rank has used a parameter since gradients were dropped and another has not, when the optimizer steps;
-    and no norm is taken, which would be another on each rank.
+    """True if at a step one rank has used a parameter since gradients were dropped, and another rank has not.
+
+    False if a norm is computed, because it would differ between ranks.
     """
     if scenario.has(Clip, Save, SaveAndLoad):
         return False
@@ -118,22 +119,26 @@ def test_a_mean_that_some_ranks_lack_is_stepped_like_any_other(trial: Trial, sce
 
 
 def adds_late(claims: Claims) -> bool:
-    """True if a group may be added later, and may sit steps out, and no rank needs one of the first group."""
+    """True if a group may be added later and may be unused in steps, and no rank needs a parameter of the
+    first group.
+    """
     return claims.adds_groups and claims.unused == "untouched" and not claims.parameters_per_rank
 
 
 def with_a_late_group(claims: Claims) -> st.SearchStrategy[tuple[Scenario, int]]:
-    """Scenarios with a group that no rank uses before some step, or before any, and the first step after that."""
+    """Scenarios with a group that no rank uses before its first step, and that step."""
     kinds = ((), ("adam",), ("momentum",), ("several steps",), ("several steps", "adam"), ("set hyperparameters",))
     claims = replace(claims, several_optimizers=False, reloads=False, freezing=False, unfreezing=False)
     drawn = st.one_of(*(exact_scenarios(claims, has=("step", "groups", *kind)) for kind in kinds))
     made = st.builds(lambda scenario, late: late_group(scenario, late, claims), drawn, st.booleans())
-    return made.filter(bool)  # type: ignore[return-value]  # without those that are None
+    return made.filter(bool)  # type: ignore[return-value]  # the scenarios that are not None
 
 
 def late_group(scenario: Scenario, late: bool, claims: Claims) -> tuple[Scenario, int] | None:
-    """The scenario, ``late``: without the last group in what comes before the first step; and the place of the step by
-    which the group must be there. None where there is no such step, or nothing else to step before.
+    """The scenario, and the place of the step by which the last group must be added.
+
+    ``late``: the last group is not used before the first step. None if there is no such step, or if no other group
+    could be stepped before.
     """
     members = {*scenario.names(*scenario.all_groups[-1].parameters)}
     kinds = [type(event) for event in scenario.program]
@@ -185,7 +190,7 @@ def test_a_group_of_parameters_that_is_added_later_is_stepped_like_the_others(
 
 
 def with_rates_set(claims: Claims) -> st.SearchStrategy[Scenario]:
-    """Learning rates that are set before steps and between them, and no other options."""
+    """Scenarios that set learning rates before and between steps, and no other options."""
     claims = replace(claims, several_optimizers=False, reloads=False)
     kinds = ((), ("several steps",), ("several steps", "momentum"), ("groups",))
     drawn = st.one_of(*(exact_scenarios(claims, has=("set hyperparameters", *kind)) for kind in kinds))
@@ -193,7 +198,7 @@ def with_rates_set(claims: Claims) -> st.SearchStrategy[Scenario]:
 
 
 def rates_alone(scenario: Scenario, claims: Claims) -> Scenario | None:
-    """The scenario with a learning rate in each event that sets options; None where nothing is known of that."""
+    """The scenario with only a learning rate in each event that sets options; None if its expectation is not known."""
 
     def rate(event: SetHyperparameters) -> SetHyperparameters:
         return replace(event, values=Hyperparameters(learning_rate=event.values.learning_rate or 0.25))
@@ -223,7 +228,7 @@ def test_a_scheduler_sets_the_learning_rates_of_the_next_step(trial: Trial, scen
 
 
 def of_any_class(claims: Claims) -> st.SearchStrategy[tuple[Scenario, str]]:
-    """Scenarios with exact gradients that do not depend on parameters, half of them of matrices alone, and a class."""
+    """Scenarios with exact gradients that do not depend on parameters, and a class. Half of them have only matrices."""
     kinds = [(), ("several steps",), ("momentum",), ("adam",), ("groups",), ("set hyperparameters",)]
     kinds += [("go on",)] * claims.saves_state + [("several steps", "unused")] * (claims.unused == "untouched")
     drawn = st.one_of(*(exact_scenarios(replace(claims, writes_weights=False), has=("step", *kind)) for kind in kinds))
@@ -233,7 +238,7 @@ def of_any_class(claims: Claims) -> st.SearchStrategy[tuple[Scenario, str]]:
 
 
 def of_matrices(scenario: Scenario) -> Scenario:
-    """The same with parameters in two dimensions, as some optimizers take no others."""
+    """The scenario with parameters in two dimensions, because some optimizers take no others."""
 
     def matrix(parameter: Parameter) -> Parameter:
         shape = (

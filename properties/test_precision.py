@@ -1,4 +1,4 @@
-"""P13: no digit is lost that need not be, and overflows are everybody's."""
+"""P13: no precision is lost without need, and an overflow counts on all ranks."""
 
 from dataclasses import replace
 from itertools import takewhile
@@ -78,9 +78,10 @@ def unscaled_and_clipped(claims: Claims) -> st.SearchStrategy[Scenario]:
 
 
 def stepped_after_an_overflow(claims: Claims) -> st.SearchStrategy[Scenario]:
-    """Scenarios in which a step follows where a micro-batch overflows in some way, at once or after it is unscaled and
-    clipped. That may be inside `no_sync`, with one after it that does not. Or, where 16 bits are claimed, nearly
-    does, and nothing is skipped.
+    """Scenarios in which a step follows an overflow, directly or after unscaling and clipping.
+
+    The overflow may be inside `no_sync`, followed by a micro-batch without one. If 16 bits are claimed, the gradients
+    may also nearly overflow, so that nothing is skipped.
     """
 
     def stepped(drawn: tuple[Scenario, bool]) -> Scenario | None:
@@ -107,7 +108,7 @@ def stepped_after_an_overflow(claims: Claims) -> st.SearchStrategy[Scenario]:
 
     earlier = st.booleans() if claims.accumulation else st.just(False)
     features = [("overflow",), ("clipped overflow",), *[("overflow", "16 bits")] * claims.sixteen_bits]
-    # What overflows may be in float32 alone, where the rank uses nothing else.
+    # If the rank uses only float32 parameters, only these overflow.
     features += [("overflow", "16 bits", "unused")] * (claims.sixteen_bits and claims.unused is not None)
     scenarios = st.tuples(st.one_of(*(exact_scenarios(claims, has=has) for has in features)), earlier)
     drawn = st.builds(overflowing, those_there_are(scenarios.map(stepped)), st.sampled_from(OVERFLOWS))
@@ -115,18 +116,18 @@ def stepped_after_an_overflow(claims: Claims) -> st.SearchStrategy[Scenario]:
 
 
 def overflowing(scenario: Scenario, how: str) -> Scenario:
-    """The same, where what overflows does it in this way."""
+    """The scenario with overflows of this kind."""
     return altered(scenario, [place for place, batch in scenario.events(Backward) if batch.overflow], overflows=how)
 
 
 def at_the_largest_scale(claims: Claims) -> st.SearchStrategy[Scenario]:
-    """float16 scenarios with a step and the largest loss scale with which all gradients are finite."""
+    """Scenarios in float16 with a step and the largest loss scale for which all gradients are finite."""
     drawn = exact_scenarios(claims, has=("16 bits", "step"))
     return those_there_are(drawn.map(lambda scenario: _scaled_up(scenario, claims)))
 
 
 def _scaled_up(scenario: Scenario, claims: Claims) -> Scenario | None:
-    """The scenario in float16, with the largest loss scale with which the oracle knows what must come out."""
+    """The scenario in float16 with the largest loss scale for which the oracle knows the result."""
     model = tuple(replace(parameter, dtype="float16") for parameter in scenario.parameters)
     for power in range(16, 3, -1):
         other = replace(scenario, parameters=model, probe="linear", loss_scale=LossScale(2.0**power))
@@ -136,7 +137,7 @@ def _scaled_up(scenario: Scenario, claims: Claims) -> Scenario | None:
 
 
 def with_masters(claims: Claims) -> st.SearchStrategy[Scenario]:
-    """Scenarios with masters, and one step or several."""
+    """Scenarios with master weights, and one step or several."""
     return st.one_of(
         exact_scenarios(claims, has=("16 bits", "masters")),
         exact_scenarios(claims, has=("16 bits", "masters", "several steps")),
@@ -145,8 +146,9 @@ def with_masters(claims: Claims) -> st.SearchStrategy[Scenario]:
 
 
 def many_micro_batches(claims: Claims) -> st.SearchStrategy[Scenario]:
-    """Scenarios in which every micro-batch inside `no_sync` comes several times; where gradients travel in 16 bits,
-    with large numbers that cancel on the way, as the sums have no more bits than that.
+    """Scenarios in which every micro-batch inside `no_sync` is repeated.
+
+    If gradients are sent in 16 bits, the numbers are large and cancel, so that sums still fit.
     """
 
     def repeated(drawn: tuple[Scenario, int]) -> Scenario | None:
@@ -161,16 +163,16 @@ def many_micro_batches(claims: Claims) -> st.SearchStrategy[Scenario]:
 
 
 def summing_first(claims: Claims) -> Claims:
-    """The claims, but for the way to take the mean."""
+    """The claims with the default way of averaging."""
     return replace(claims, averaging=AVERAGINGS[0])
 
 
 def near_the_largest_number(claims: Claims) -> st.SearchStrategy[Scenario]:
-    """float16 scenarios with a loss scale that makes sums overflow, and means not."""
+    """Scenarios in float16 with a loss scale with which sums overflow, and means do not."""
 
     def scaled(scenario: Scenario) -> Scenario | None:
         other = _scaled_up(scenario, claims)
-        # Of mixed signs, what is too large may cancel.
+        # With mixed signs, values that are too large may cancel.
         return None if other is None or other.signs == "mixed" or known(other, summing_first(claims)) else other
 
     return those_there_are(exact_scenarios(claims, has=("16 bits",)).map(scaled))
@@ -198,7 +200,7 @@ def test_gradients_travel_in_their_own_dtype_or_a_wider_one(trial: Trial, scenar
 
 
 def wide_and_narrow(claims: Claims) -> st.SearchStrategy[Scenario]:
-    """Scenarios, half of them in 16 bits where those are claimed."""
+    """Scenarios, half of them in 16 bits if claimed."""
     kinds = [(), ("16 bits",)] if claims.sixteen_bits else [()]
     return st.one_of(*(exact_scenarios(claims, has=has) for has in kinds))
 
@@ -244,7 +246,7 @@ def test_compressed_gradients_travel_in_the_dtype_that_is_claimed(trial: Trial, 
 
 
 def held_to_its_dtype(trial: Trial, scenario: Scenario, headline: str) -> None:
-    """Judges in which dtype gradients travel, and notes whether that is to be another than their own."""
+    """Check the dtype in which gradients are sent. Witnesses if it must differ from their own dtype."""
     run = trial.run(scenario)
     trial.witnessed[IN_ANOTHER] += in_training(run) and any(
         count and on_the_wire(dtype, trial.claims) != dtype for dtype, count in due(scenario).items()
@@ -303,7 +305,7 @@ def test_the_error_does_not_grow_with_the_number_of_micro_batches(trial: Trial, 
 
 
 def unscales_and_clips(scenario: Scenario) -> bool:
-    """True if a Clip comes after gradients were unscaled."""
+    """True if a Clip follows after gradients were unscaled."""
     kinds = [type(event) for event in scenario.program]
     return anything(scenario) and Unscale in kinds and Clip in kinds[kinds.index(Unscale) :]
 
@@ -334,7 +336,7 @@ def test_gradients_are_unscaled_before_they_are_clipped(trial: Trial, scenario: 
 @law(
     "P13",
     stepped_after_an_overflow,
-    needs=lambda claims: not claims.plain_layers,  # in which no infinite gradient can be given alone
+    needs=lambda claims: not claims.plain_layers,  # in plain layers, one infinite gradient makes others NaN
     witnesses={"a step was skipped": SKIPPED, "gradients were clipped after an overflow": CLIPPED},
     shown_by=all_of("step", "overflow"),
     share=0.5,
@@ -351,7 +353,8 @@ def test_ranks_agree_on_overflows_and_on_the_loss_scale(trial: Trial, scenario: 
     """
     run = trial.run(scenario)
     scales = list(run.observations[0]["loss_scales"].values())
-    trial.witnessed["a step was skipped"] += any(after < scenario.loss_scale.initial for after in scales)  # type: ignore[union-attr]
+    # type: ignore[union-attr]
+    trial.witnessed["a step was skipped"] += any(after < scenario.loss_scale.initial for after in scales)
     trial.witnessed["gradients were clipped after an overflow"] += any(
         map(scenario.overflowed, run.observations[0]["norms"])
     )

@@ -1,4 +1,4 @@
-"""P4: ranks stay copies of each other."""
+"""P4: ranks stay exact replicas."""
 
 from lockstep.oracle.program import Scenario
 from lockstep.properties.judging import judge

@@ -1,4 +1,4 @@
-"""P2: what a gradient is divided by."""
+"""P2: the divisor of a gradient."""
 
 from dataclasses import replace
 from functools import partial
@@ -23,7 +23,7 @@ MOST_DOUBLINGS = 8
 
 
 def shared_in_two_ways(claims: Claims) -> st.SearchStrategy[tuple[Scenario, Scenario]]:
-    """The same samples, one or two to a rank, and shared by another number of ranks."""
+    """Two scenarios with the same samples, one or two for each rank, on different numbers of ranks."""
     given = st.tuples(with_one_rank_alike(claims), st.booleans(), st.integers(0, 7))
     pairs = given.map(lambda drawn: shared(*drawn, claims.most_ranks))
     pairs = pairs.filter(lambda pair: not any(beyond(claims, one) for one in pair))
@@ -31,7 +31,9 @@ def shared_in_two_ways(claims: Claims) -> st.SearchStrategy[tuple[Scenario, Scen
 
 
 def shared(scenario: Scenario, twice: bool, which: int, most_ranks: int) -> tuple[Scenario, Scenario]:
-    """A scenario, with ``twice`` as many samples, and the same on another number of ranks that can share them."""
+    """A scenario, with ``twice`` as many samples, and the same samples on another number of ranks that can
+    share them.
+    """
     one = scenario.with_each(Backward, lambda batch: (replace(batch, orders=batch.orders * (1 + twice)),))
     sharers = [ranks for ranks in range(1, most_ranks + 1) if one.samples % ranks == 0 and ranks != one.world_size]
     return one, replace(on_one_rank(one), world_size=(sharers or [1])[which % max(len(sharers), 1)])
@@ -60,17 +62,17 @@ def test_how_many_ranks_share_the_samples_does_not_matter(trial: Trial, pair: tu
 
 
 def with_scaled_loss(claims: Claims) -> st.SearchStrategy[tuple[Scenario, Scenario]]:
-    """A scenario without steps, with a loss scale of 1, and with a larger one; or both, and the loss mirrored."""
+    """A scenario without steps with a loss scale of 1, and with a larger one; in some the loss is mirrored too."""
     given = st.tuples(exact_scenarios(claims, enclosed=False), st.integers(1, MOST_DOUBLINGS), st.booleans())
     pairs = given.map(lambda drawn: scaled(*drawn))
     return pairs.filter(lambda pair: all(is_exact(one, claims) for one in pair))
 
 
 def scaled(scenario: Scenario, doublings: int, mirrored: bool) -> tuple[Scenario, Scenario]:
-    """The pair of such scenarios. What a step or clipping makes of a gradient is the caller's, and left out.
-    ``mirrored``: all contributions are positive in the one, negative in the other.
+    """The pair of such scenarios. Steps and clipping are left out, because their results do not scale.
 
-    Both have a loss scale, since `oracle.fingerprint` chooses other numbers where there is one.
+    ``mirrored``: all contributions are positive in the first, negative in the second. Both have a loss scale, since
+    `oracle.fingerprint` chooses other numbers if there is one.
     """
     kept = tuple(event for event in scenario.program if type(event) not in (Clip, Step, Unscale))
     plain = replace(scenario, program=kept, loss_scale=LossScale(1.0))
@@ -95,8 +97,10 @@ def test_gradients_scale_with_the_loss(trial: Trial, pair: tuple[Scenario, Scena
 
 
 def with_hooks(claims: Claims, what: str) -> st.SearchStrategy[Scenario]:
-    """A scenario without steps, with hooks of the caller's, ``what`` says which, and exact without them, too; they may
-    come before wrapping. Parameters that are trained later, or come later, have no hooks, so there are none.
+    """A scenario without steps, with hooks of the caller of the kind ``what``, which is exact with and without them.
+
+    The hooks may be registered before wrapping. No parameter is replaced or trained later, because it would have no
+    hook.
     """
     stays = replace(claims, freezing=False, replaced_parameters=False)
     plain = st.one_of(*(exact_scenarios(stays, has=has, enclosed=False) for has in ((), ("units",))))
@@ -110,7 +114,7 @@ def with_hooks(claims: Claims, what: str) -> st.SearchStrategy[Scenario]:
 
 
 def without_hooks(scenario: Scenario) -> Scenario:
-    """The same without hooks of the caller's that change gradients."""
+    """The scenario without hooks of the caller that change gradients."""
     return replace(scenario, caller=replace(scenario.caller, hooked=0, module_hooked=0, hooked_before=False))
 
 
@@ -130,7 +134,10 @@ def test_a_hook_of_the_callers_on_a_parameter_counts(trial: Trial, scenario: Sce
 
 
 def with_hooks_on_the_model(claims: Claims) -> st.SearchStrategy[Scenario]:
-    """The same, where the whole loss is what the model gives: no hook on it sees what the caller makes of it."""
+    """The same with hooks on the model.
+
+    The whole loss is its output, because hooks do not see a loss that the caller computes.
+    """
     return with_hooks(replace(claims, losses_read=False, double_backward=False), what="module_hooked")
 
 
@@ -151,7 +158,7 @@ def test_a_hook_of_the_callers_on_the_model_counts(trial: Trial, scenario: Scena
 
 
 def on_two_meshes(claims: Claims) -> st.SearchStrategy[tuple[Scenario, Scenario]]:
-    """A scenario on some number of replicas of the shards, two or more if it can be, and on one."""
+    """A scenario with several replicas of the shards, if possible, and with one."""
 
     def pairs(scenario: Scenario) -> st.SearchStrategy[tuple[Scenario, Scenario]]:
         ranks = scenario.world_size
@@ -159,7 +166,7 @@ def on_two_meshes(claims: Claims) -> st.SearchStrategy[tuple[Scenario, Scenario]
         meshes = st.sampled_from(shapes).map(lambda replicas: replace(scenario, replicas=replicas))
         return st.tuples(meshes, st.just(replace(scenario, replicas=1)))
 
-    whole = replace(claims, subgroups=False)  # of which alone replicas are made
+    whole = replace(claims, subgroups=False)  # replicas need the whole world
     return exact_scenarios(whole, enclosed=False).flatmap(pairs)
 
 

@@ -1,4 +1,4 @@
-"""P10: sharded training is training, and is sharded."""
+"""P10: sharded training gives the same results as unsharded training, and really shards."""
 
 from dataclasses import replace
 from typing import Any, TypeVar
@@ -28,7 +28,7 @@ from lockstep.properties.trial import Trial
 T = TypeVar("T")
 SHARED_OUT = "state of the optimizer was shared out"
 UNSHARDED = "lockstep.impls.static_buckets:StaticBuckets"
-# One rank more than there are elements: it owns nothing.
+# There is one rank more than elements, so it owns nothing.
 _ITERATION = (Backward(((0,),) * 4), Finish(), Step(), ZeroGrad())
 OWNS_NOTHING = Scenario(4, (Parameter((3,)),), _ITERATION * 2, optimizer="Adam")
 _IN_TURN = Backward(((0, 1),) * 2)
@@ -36,12 +36,14 @@ TWO_UNITS = Scenario(2, (Parameter((3,)),) * 2, (_IN_TURN, Finish(), Step()), un
 
 
 def is_sharded(claims: Claims) -> bool:
-    """True if something is: from ZeRO-1 on."""
+    """True if the stage shards something, that is, from ZeRO-1 on."""
     return claims.stage is not None and claims.stage >= 1
 
 
 def of_several_steps(claims: Claims) -> st.SearchStrategy[Scenario]:
-    """Scenarios in which a step builds on one before, with what makes shards differ from the whole."""
+    """Scenarios in which a step builds on an earlier one, with features for which shards may differ from full
+    tensors.
+    """
     kinds = [(), ("adam",), ("set hyperparameters",)]
     kinds += [("unused", "zero grad")] if claims.unused else []
     kinds += [("units", "unused") if claims.unused else ("units",)] if claims.stage == 3 else []
@@ -51,12 +53,12 @@ def of_several_steps(claims: Claims) -> st.SearchStrategy[Scenario]:
 
 
 def keeps_state(expected: Expectation) -> bool:
-    """True if the optimizer keeps arrays for some parameter, which can be shared out."""
+    """True if the optimizer keeps an array for some parameter, which can be sharded."""
     return any(set(state) - {"step"} for states in expected.states.values() for state in states)
 
 
 def has_idle_rank(scenario: Scenario) -> bool:
-    """True if a tensor has fewer elements than there are ranks to share it out."""
+    """True if a tensor has fewer elements than there are ranks in a shard group."""
     return any(parameter.count < scenario.world_size // scenario.replicas for parameter in scenario.parameters)
 
 
@@ -83,15 +85,16 @@ def test_steps_of_shards_are_steps_of_the_whole(trial: Trial, scenario: Scenario
 
 
 def between_looks(claims: Claims) -> st.SearchStrategy[Scenario]:
-    """Scenarios of several steps, with what an implementation does between two of them, or with anything."""
+    """Scenarios with several steps, with features that act between two of them, or with any feature."""
     kinds = [(), ("clip",), ("loss scale",)]
-    kinds += [("units", "quadratic")] if claims.stage == 3 else []  # called in any order, and stale values show
+    # units are called in any order, and stale values show
+    kinds += [("units", "quadratic")] if claims.stage == 3 else []
     usual = (exact_scenarios(claims, has=("several steps", *more)) for more in kinds)
     return st.one_of(*usual, with_any(claims, 1, has=("several steps",)))
 
 
 def looked_at_from(expected: Expectation, place: int) -> Expectation:
-    """The expectation if gradients, parameters and states are looked at only from that event on."""
+    """The expectation if gradients, parameters and states are observed only from that event on."""
     kept: dict[str, Any] = {}
     for kind in ("gradients", "parameters", "states"):
         kept[kind] = {at: each for at, each in getattr(expected, kind).items() if at >= place}
@@ -112,13 +115,13 @@ def test_what_nobody_looks_at_is_trained_all_the_same(trial: Trial, scenario: Sc
 
 
 def unsharded(claims: Claims) -> Claims:
-    """The claims of `UNSHARDED` in place of code that claims this. It takes the mean in its own way."""
+    """The claims of `UNSHARDED` in place of these. It averages in its own way."""
     kept: dict[str, Any] = {"sharded_by": None, "schedule": None, "masters": bool(claims.masters)}
     return replace(claims, stage=None, averaging=Claims.averaging, **kept)
 
 
 def only_steps_round(scenario: Scenario, claims: Claims) -> bool:
-    """True if gradients and norms are exact, both in the way in which the mean is claimed to be taken and unsharded."""
+    """True if gradients and norms are exact with the claimed way of averaging and with that of `UNSHARDED`."""
     for expected in (known(scenario, each) for each in (claims, unsharded(claims))):
         if expected is None:
             return False
@@ -129,8 +132,10 @@ def only_steps_round(scenario: Scenario, claims: Claims) -> bool:
 
 
 def where_only_steps_round(claims: Claims) -> st.SearchStrategy[Scenario]:
-    """Scenarios with steps, exact gradients and no unused parameter: what that gets, implementations may differ on. Nor
-    do models move, which `UNSHARDED` does not follow.
+    """Scenarios with steps and exact gradients.
+
+    Unused parameters are left out, because implementations may treat them differently. Moved models are left out,
+    because `UNSHARDED` does not support them.
     """
     drawn = exact_scenarios(replace(claims, unused=None, moved_parameters=False), has=("step",))
     return drawn.filter(lambda scenario: only_steps_round(scenario, claims))
@@ -153,27 +158,32 @@ def test_every_stage_gives_the_bits_of_no_sharding_at_all(trial: Trial, scenario
 
 
 def between_constructions(claims: Claims) -> st.SearchStrategy[Scenario]:
-    """Scenarios with steps in which nothing is built anew, and no error leaves its traceback behind."""
+    """Scenarios with steps in which nothing is constructed again, and in which no traceback of an error keeps tensors
+    alive.
+    """
     return exact_scenarios(plainly_counted(claims), has=("step",)).filter(in_one_go)
 
 
 def plainly_counted(claims: Claims) -> Claims:
-    """Without what a micro-batch holds for a caller who makes its loss, or zeroes gradients in the midst of it; and
-    without moves and losses that are dropped, after which what was there before may be held for some time.
+    """The claims without features that keep further tensors alive.
+
+    These are losses that the caller computes, gradients zeroed within a micro-batch, moved models, and unused losses.
     """
     plain = replace(claims, zeroes_late=False, measures_late=False, losses_read=False, double_backward=False)
     return replace(plain, moved_parameters=False, drops_losses=False)
 
 
 def where_known(trial: Trial, scenario: Scenario, shares: dict[int, T]) -> dict[int, T]:
-    """Without those right after steps, where these may use gradients up: whether they have is not known."""
+    """The shares without those right after steps, if steps may consume gradients."""
     if trial.claims.outlive_steps:
         return shares
     return {place: share for place, share in shares.items() if place not in scenario.places(Step)}
 
 
 def in_one_go(scenario: Scenario) -> bool:
-    """True if nothing is built anew or kept by the caller, and no error leaves its traceback behind."""
+    """True if nothing is constructed again or saved by the caller, and if no traceback of an error keeps
+    tensors alive.
+    """
     return not scenario.has(SaveAndLoad, Save, Raise)
 
 
@@ -201,7 +211,7 @@ def test_what_is_sharded_is_held_once(trial: Trial, scenario: Scenario) -> None:
 
 
 def with_and_without_state(claims: Claims) -> st.SearchStrategy[Scenario]:
-    """The same, and in half of them the optimizer keeps state, of masters too where there are some."""
+    """The same. In half of them the optimizer keeps state, including master weights if claimed."""
     kinds = [("momentum",), ("adam",), *[("momentum", "masters")] * FEATURES["masters"].claimed(claims)]
     kept = st.one_of(*(exact_scenarios(plainly_counted(claims), has=has) for has in kinds))
     return st.one_of(between_constructions(claims), kept.filter(in_one_go))
@@ -231,7 +241,7 @@ def test_each_rank_holds_its_slices_to_the_byte(trial: Trial, scenario: Scenario
 
 
 def in_turn(claims: Claims) -> st.SearchStrategy[Scenario]:
-    """The same, and where it is for units to be whole, several, which all ranks call in one order."""
+    """The same. At stage 3 they have several units, which all ranks call in one order."""
     claims = plainly_counted(claims)
     if claims.stage == 3:
         alike = exact_scenarios(replace(claims, unused=None), "same on all ranks", has=("step", "units"))

@@ -54,8 +54,9 @@ def test_buffers_are_those_of_rank_0_when_it_is_claimed(trial: Trial, scenario: 
 
 
 def seeded(claims: Claims) -> st.SearchStrategy[Scenario]:
-    """Scenarios with any two features and random numbers that are seeded; no ranks that are gone, which look at
-    nothing.
+    """Scenarios with any two features and seeded random numbers. Joins are left out.
+
+    A rank that has run out of micro-batches observes nothing.
     """
     return asking(with_any(replace(claims, joins=()), 2), seeded=True)
 

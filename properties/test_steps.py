@@ -1,4 +1,4 @@
-"""P12: what a step does to parameters and to the optimizer's state."""
+"""P12: the effect of a step on parameters and optimizer state."""
 
 from dataclasses import replace
 
@@ -41,11 +41,12 @@ _GROUPED = (Group((1,)),)
 ONE_OF_TWO = Scenario(2, _PAIR, (*_WINDOW[:-1], Step((1,)), *_WINDOW), groups=_GROUPED, optimizer="Adam")
 WRITTEN = Scenario(2, _PAIR, (*_WINDOW, Write((0, 1)), *_WINDOW), probe="quadratic")
 SWAPPED = replace(TWO_STEPS, program=(*_WINDOW, SwapWeights(), *_WINDOW))
-EVALUATED = Scenario(2, _PAIR, (Evaluate(), *_WINDOW, Evaluate()))  # the second is not the first once more
+# the second evaluation must not repeat the first one's result
+EVALUATED = Scenario(2, _PAIR, (Evaluate(), *_WINDOW, Evaluate()))
 
 
 def with_state(claims: Claims) -> st.SearchStrategy[Scenario]:
-    """Steps, mostly several, of an optimizer that keeps state, some before which no gradient has come."""
+    """Scenarios with an optimizer that keeps state, mostly with several steps, some of them without any gradient."""
     idle = ("idle step",) if claims.idle_steps else ()
     return st.one_of(
         exact_scenarios(claims, has=("adam",)),
@@ -57,7 +58,7 @@ def with_state(claims: Claims) -> st.SearchStrategy[Scenario]:
 
 
 def with_gaps(claims: Claims) -> st.SearchStrategy[Scenario]:
-    """The same, where parameters sit micro-batches out."""
+    """The same, with parameters that some micro-batches do not use."""
     return st.one_of(
         exact_scenarios(claims, has=("unused", "adam")),
         exact_scenarios(claims, has=("unused", "zero grad", "several steps", "adam")),
@@ -66,7 +67,7 @@ def with_gaps(claims: Claims) -> st.SearchStrategy[Scenario]:
 
 
 def with_new_options(claims: Claims) -> st.SearchStrategy[Scenario]:
-    """Hyper-parameters that change before the first step, or between steps."""
+    """Scenarios in which hyper-parameters change before the first step, or between steps."""
     return st.one_of(
         exact_scenarios(claims, has=("set hyperparameters",)),
         exact_scenarios(claims, has=("step", "groups", "set hyperparameters")),
@@ -77,7 +78,7 @@ def with_new_options(claims: Claims) -> st.SearchStrategy[Scenario]:
 
 
 def sits_out(run: Run) -> bool:
-    """True if a parameter had no gradient when others were stepped."""
+    """True if a parameter had no gradient when others had one."""
     gradients = (each for seen in run.observations for each in seen["gradients"].values())
     return any(
         any(gradient is None for gradient in each) and any(gradient is not None for gradient in each)
@@ -103,7 +104,7 @@ def test_every_step_leaves_the_parameters_and_state_of_one_process(trial: Trial,
     allenai/OLMo-core#317.
     """
     run, expected = trial.run(scenario), trial.expected(scenario)
-    # That of a sharded optimizer may be of tensors of its own, and then shows in the next step.
+    # A sharded optimizer may keep state for tensors of its own. Then it shows only in the next step.
     states = (expected.states if trial.claims.is_optimizer else run.observations[0]["states"]).values()
     trial.witnessed["an optimizer kept state"] += any(map(any, states))
     words = "A step does not leave what one process would have."
@@ -144,7 +145,7 @@ def test_optimizer_state_is_the_same_on_every_rank(trial: Trial, scenario: Scena
 
 
 def changes_options(scenario: Scenario) -> bool:
-    """True if a step follows on a change of hyper-parameters."""
+    """True if a step follows a change of hyper-parameters."""
     kinds = [type(event) for event in scenario.program]
     return anything(scenario) and SetHyperparameters in kinds and Step in kinds[kinds.index(SetHyperparameters) :]
 
@@ -171,7 +172,7 @@ def test_hyper_parameters_changed_between_steps_take_effect(trial: Trial, scenar
 
 
 def in_backward(claims: Claims) -> st.SearchStrategy[Scenario]:
-    """Windows of one or more micro-batches, each with a step of all parameters at its end, after which gradients go."""
+    """Windows of one or more micro-batches, each ending in a step of all parameters that frees gradients."""
     kinds = ((), ("momentum",), ("adam",), ("several steps",), ("several steps", "momentum"))
     more = ((), ("accumulation",)) if claims.accumulation else ((),)
     steady = replace(claims, freezing=False, joins=(), several_optimizers=False, drops_losses=False)
@@ -180,7 +181,7 @@ def in_backward(claims: Claims) -> st.SearchStrategy[Scenario]:
 
 
 def _only_windows(scenario: Scenario, claims: Claims) -> Scenario | None:
-    """The scenario's micro-batches, and a step at the end of each window; None where nothing is known of that."""
+    """The scenario's micro-batches with a step at the end of each window; None if the expectation is not known."""
     program: list[Event] = []
     for event in scenario.program:
         if isinstance(event, Backward):
@@ -189,7 +190,7 @@ def _only_windows(scenario: Scenario, claims: Claims) -> Scenario | None:
             program += [event, Step(), ZeroGrad()]
     try:
         windows = replace(scenario, program=tuple(program), masters=False, loss_scale=None)
-    except ValueError:  # for an event that is left out made a parameter another
+    except ValueError:  # invalid without the events that were left out
         return None
     return None if beyond(claims, windows) or known(windows, claims) is None else windows
 
@@ -209,7 +210,7 @@ def test_a_backward_that_steps_uses_the_mean_of_all_micro_batches_once(trial: Tr
 
 
 def with_several_optimizers(claims: Claims) -> st.SearchStrategy[Scenario]:
-    """Groups of parameters with an optimizer each, of which all, one or one after the other step; any feature."""
+    """Scenarios with an optimizer for each group. All step, one does, or one after the other; with any feature."""
     plain = ("several optimizers",)
     return st.one_of(
         exact_scenarios(claims, has=plain),
@@ -221,7 +222,7 @@ def with_several_optimizers(claims: Claims) -> st.SearchStrategy[Scenario]:
 
 
 def sits_a_step_out(scenario: Scenario) -> bool:
-    """True if a step is of some optimizers and not of others."""
+    """True if some optimizers step and others do not."""
     of = [event.groups for _, event in scenario.events(Step)]
     return any(groups is not None and len(groups) < len(scenario.optimizers) for groups in of)
 
@@ -251,7 +252,7 @@ def test_each_of_several_optimizers_steps_its_own_parameters(trial: Trial, scena
 
 
 def with_writes(claims: Claims) -> st.SearchStrategy[Scenario]:
-    """Scenarios in which the caller writes into parameters, between two steps or anywhere; any feature."""
+    """Scenarios with any feature in which the caller writes into parameters, between two steps or anywhere."""
     return st.one_of(
         exact_scenarios(claims, has=("write between steps",)),
         exact_scenarios(claims, has=("write between steps", "momentum")),
@@ -284,7 +285,9 @@ def test_training_goes_on_from_what_the_caller_has_written_into_parameters(trial
 
 
 def evaluated_around_each_step(claims: Claims) -> st.SearchStrategy[Scenario]:
-    """Evaluations at the start and after every step, in models without buffers that are broadcast at each forward."""
+    """Scenarios with evaluations at the start and after every step, without buffers that are broadcast at each
+    forward.
+    """
 
     def evaluated(scenario: Scenario, first: Evaluate, then: Evaluate) -> Scenario:
         after = scenario.with_each(Step, lambda step: (step, then))
@@ -295,7 +298,7 @@ def evaluated_around_each_step(claims: Claims) -> st.SearchStrategy[Scenario]:
 
 
 def evaluates_after_a_step(scenario: Scenario) -> bool:
-    """True if an evaluation follows on a step, and no buffers are broadcast before it."""
+    """True if an evaluation follows a step, and no buffers are broadcast before it."""
     kinds = [type(event) for event in scenario.program]
     evaluated = Step in kinds and Evaluate in kinds[kinds.index(Step) :]
     return anything(scenario) and not scenario.broadcast_buffers and evaluated
@@ -321,7 +324,9 @@ def test_an_evaluation_reads_what_the_last_step_has_left(trial: Trial, scenario:
     """
     run = trial.run(scenario)
     evaluated = run.observations[0]["evaluated"].values()
-    constructed_once = not scenario.has(SaveAndLoad)  # so what it keeps is kept
+    constructed_once = not scenario.has(
+        SaveAndLoad
+    )  # so that parameters kept from an earlier evaluation are not dropped
     trial.witnessed["an evaluation after a step was seen to read parameters"] += constructed_once and all(
         read is not None for each in evaluated for read in each
     )

@@ -1,4 +1,4 @@
-"""P6: parameters that take no part."""
+"""P6: unused parameters."""
 
 from dataclasses import replace
 from itertools import pairwise
@@ -19,12 +19,12 @@ from lockstep.properties.trial import Trial
 
 
 def claimed(claims: Claims) -> bool:
-    """True if parameters may go unused."""
+    """True if parameters may be unused."""
     return claims.unused is not None
 
 
 def used_by_nobody(claims: Claims) -> st.SearchStrategy[Scenario]:
-    """Scenarios in which the last tensor that is trained and has one name is in no order."""
+    """Scenarios in which no rank uses the last trainable tensor with a single name."""
     drawn = exact_scenarios(claims, has=("unused",), enclosed=False).filter(
         lambda scenario: spare(scenario) is not None
     )
@@ -32,7 +32,7 @@ def used_by_nobody(claims: Claims) -> st.SearchStrategy[Scenario]:
 
 
 def spare(scenario: Scenario) -> int | None:
-    """The last tensor with one name that is trained throughout, if others are as well."""
+    """The last tensor with a single name that is trainable throughout; None if it is the only one."""
     if scenario.has(Freeze):
         return None
     trained = [index for index, parameter in enumerate(scenario.parameters) if parameter.trainable]
@@ -42,7 +42,7 @@ def spare(scenario: Scenario) -> int | None:
 
 
 def without_the_spare(scenario: Scenario) -> Scenario:
-    """The same with the spare tensor in no order; a sample that used nothing else uses another one."""
+    """The scenario without uses of the spare tensor. A sample that used nothing else uses another one."""
     unused = spare(scenario)
     other = next(i for i, parameter in enumerate(scenario.parameters) if parameter.trainable and i != unused)
 
@@ -53,7 +53,7 @@ def without_the_spare(scenario: Scenario) -> Scenario:
 
 
 def leaves_one_to_nobody(scenario: Scenario) -> bool:
-    """True if some tensor that is trained throughout is in no order."""
+    """True if no rank uses some tensor that is trainable throughout."""
     used = {scenario.tensor(p) for batch in scenario.microbatches for order in batch.orders for p in order}
     trained = {scenario.tensor(index) for index, each in enumerate(scenario.parameters) if each.trainable}
     return anything(scenario) and not scenario.has(Freeze) and bool(scenario.microbatches) and bool(trained - used)
@@ -89,7 +89,7 @@ def test_a_parameter_that_nobody_uses_is_as_good_as_frozen(trial: Trial, scenari
 
 
 def used_by_some(claims: Claims) -> st.SearchStrategy[Scenario]:
-    """Scenarios with a synchronization at which some ranks have used what others have not."""
+    """Scenarios with a synchronization before which some ranks have used parameters that others have not."""
     return exact_scenarios(claims, has=("unused",)).filter(
         lambda scenario: any(len({frozenset(o) for o in b.orders}) > 1 for b in scenario.microbatches if b.synchronize)
     )
@@ -108,7 +108,7 @@ def test_a_parameter_that_some_ranks_used_gets_the_mean_on_all(trial: Trial, sce
 
 
 def used_inside_no_sync_alone(claims: Claims) -> st.SearchStrategy[Scenario]:
-    """Scenarios in which a rank uses inside `no_sync` what it does not use when it synchronizes."""
+    """Scenarios in which a rank uses a parameter inside `no_sync` and not in the synchronizing micro-batch."""
 
     def holds(scenario: Scenario) -> bool:
         batches = scenario.microbatches
@@ -127,9 +127,7 @@ def used_inside_no_sync_alone(claims: Claims) -> st.SearchStrategy[Scenario]:
 
 
 def without_its_unit(scenario: Scenario) -> Scenario:
-    """The same, where the last parameter that is trained has a module of its own, which no rank calls in micro-batches
-    that synchronize.
-    """
+    """The scenario with the last trainable parameter in a unit that no rank calls in synchronizing micro-batches."""
     last = one_by_one(scenario)[-1]
 
     def without(batch: Backward) -> tuple[Backward]:

@@ -1,4 +1,4 @@
-"""P14: a wrapper of a collective gives what the collective means, and backward goes through it."""
+"""P14: a wrapper of a collective gives the collective's result, and backward works through it."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -69,7 +69,7 @@ def test_backward_through_a_wrapper_is_the_transpose_of_its_collective(trial: Tr
 
 
 def run(trial: Trial, call: Call, adjoint: bool) -> Outcome:
-    """Runs the call on the world. Raises a LawBroken, or Refused, where not every rank came to the end."""
+    """Run the call on the world. Raises LawBroken or Refused if not every rank finished."""
     payload = call.to_json(trial.implementation.name, adjoint)
     outcome = trial.outcome(Job("lockstep.properties.ranks.run_call:run_call", payload, call.world_size))
     judge_errors(call, outcome)
@@ -78,7 +78,7 @@ def run(trial: Trial, call: Call, adjoint: bool) -> Outcome:
 
 
 def compare(call: Call, outcome: Outcome, what: str, expected: Sequence[Any], headline: str) -> None:
-    """Raises SilentlyWrong unless every member has what is expected, bit for bit."""
+    """Raise SilentlyWrong unless every member has the expected result bit for bit."""
     for rank in call.group:
         seen: Any = outcome[rank].result
         if not holds(seen[what], expected[rank]):
@@ -90,5 +90,5 @@ def compare(call: Call, outcome: Outcome, what: str, expected: Sequence[Any], he
 
 
 def numbers(values: Any) -> Any:
-    """As Python writes them, also those that NumPy has no dtype for."""
+    """The values as Python numbers, even for dtypes that NumPy does not have."""
     return (values.astype(np.float32) if values.itemsize == 2 else values).tolist()

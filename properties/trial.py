@@ -1,4 +1,4 @@
-"""An implementation on a world: runs scenarios, and notes what has taken place."""
+"""An implementation on a world: runs scenarios, and counts events that took place."""
 
 import json
 from collections import Counter
@@ -35,17 +35,18 @@ from lockstep.worlds.contract import (
     World,
 )
 
-# What every law has to witness: an example in which no rank refused or failed.
+# Every law needs this witness: an example in which no rank refused or failed.
 ENDED = "ran to its end"
 ORDERS = "hooks fired in different orders on different ranks"
-# What a law about gradients has to witness: every rank had a part in it.
+# A law about gradients needs this witness: every rank took part.
 SENT = "ranks sent something after construction"
-# What every law has to witness: one rank alone shows nothing about data parallelism.
+# Every law needs this witness, because one rank alone shows nothing about data parallelism.
 TOGETHER = "two ranks or more ran to their end"
 FUNCTION = (
-    "lockstep.properties.ranks.program:run_program"  # by name: what it needs is imported where the ranks are, not here
+    "lockstep.properties.ranks.program:run_program"  # a name, so that its imports happen on the ranks and not here
 )
-process.preload("lockstep.properties.ranks.program")  # by each fork server once, for every process needs it
+# imported once by each fork server, because every process needs it
+process.preload("lockstep.properties.ranks.program")
 
 
 class SetAside(UnsatisfiedAssumption):
@@ -54,12 +55,14 @@ class SetAside(UnsatisfiedAssumption):
 
 @dataclass(frozen=True)
 class Run:
-    """A program that every rank ran to its end: the observations, and the collectives, by rank.
+    """A program that every rank ran to its end, with observations and collectives by rank.
 
-    ``trained``: by rank, the collectives that did not serve construction, which loading a file may repeat; None: which
-    those are is not known, as of a real model. ``looks``: by rank, those that only served to look at what is held.
-    ``stage``: that the implementation claims. ``choices``: the fields of its `Job` that only the simulated world heeds,
-    where they were chosen, and those of its `Conditions` that are not as usual.
+    - ``trained``: by rank, the collectives that did not serve construction, which loading a file may repeat; None if
+      these are not known, as for a real model.
+    - ``looks``: by rank, the collectives that only served observation.
+    - ``stage``: the one that the implementation claims.
+    - ``choices``: the chosen fields of its `Job` that only the simulated world uses, and the `Conditions` that differ
+      from their defaults.
     """
 
     scenario: Scenario
@@ -68,12 +71,12 @@ class Run:
     stage: int | None = None
     choices: Mapping[str, Any] = field(default_factory=dict)
     looks: Sequence[tuple[Collective, ...]] = ()
-    # What has been compared with it and was right, by what was compared: laws that ask the same are answered at once.
+    # Comparisons that succeeded, by quantity, so that laws with the same comparison need not repeat it.
     right: dict[Any, Any] = field(default_factory=dict, compare=False, repr=False)
 
     @property
     def start(self) -> str:
-        """After what ranks were seen for the first time, in words."""
+        """The moment of the first observation of ranks, in words."""
         return "the first forward" if "equal_from" in self.choices else "construction"
 
     def broken(self, kind: type[LawBroken], headline: str, difference: Difference | None = None) -> LawBroken:
@@ -82,35 +85,40 @@ class Run:
 
     @property
     def observations(self) -> list[Any]:
-        """By rank, what it has seen: of a program `properties.seen.Seen`."""
+        """The observations of each rank; for a program `properties.seen.Seen`."""
         return [report.result for report in self.outcome]
 
     @property
     def since_construction(self) -> Sequence[tuple[Collective, ...]]:
-        """By rank, the collectives that served training. Raises ValueError where it is not known which those are."""
+        """By rank, the collectives that served training. Raises ValueError if these are not known."""
         if self.trained is None:
             raise ValueError(f"which collectives served the construction of {self.scenario!r} is not known")
         return self.trained
 
     @property
     def collectives(self) -> list[tuple[Collective, ...]]:
-        """By rank, the collectives issued, in order."""
+        """By rank, the issued collectives in order."""
         return [report.collectives for report in self.outcome]
 
 
 @dataclass
 class Trial:
-    """One implementation on one world. ``witnessed`` counts what has taken place, against vacuous passes.
+    """One implementation on one world.
 
-    ``confirm_on`` gives a real world on which a failure of the simulated one is run again, ``sim`` the simulated world,
-    on which a failure of a real one is shrunk. ``at_once`` and ``limit`` go to the world with every job. ``apart``:
-    every run has processes of its own, in which nothing has run before. ``any_order``: the simulated world's reductions
-    add in an order drawn for each job, where it names none; real worlds have their own. ``own_state``: simulated ranks
-    have global variables and class attributes of their own. ``left``: what ranks have left behind, such as a thread.
-    ``world_fault``: what is wrong with the world itself, if anything is. ``report``: the folder for scripts of
-    failures; None: the usual one. ``runs``: what has run of one example, by the implementation and its program: who
-    asks for it again is given the same; None: nothing is kept. A law may run another implementation, to compare.
-    ``aside`` is shown each program that is about to run, and raises SetAside for what is set aside.
+    - ``witnessed``: counts of events that took place, against vacuous passes.
+    - ``confirm_on``: gives a real world, on which failures of the simulated one are run again.
+    - ``sim``: gives the simulated world, on which failures of a real one are shrunk.
+    - ``at_once``, ``limit``: passed to the world with every job.
+    - ``apart``: every run has fresh processes.
+    - ``any_order``: reductions of the simulated world add in an order drawn for each job, unless the job names one.
+      Real worlds have their own order.
+    - ``own_state``: simulated ranks have separate global variables and class attributes.
+    - ``left``: things that ranks have left behind, for example a thread.
+    - ``world_fault``: the fault of the world itself, if there is one.
+    - ``report``: the folder for scripts of failures; None: the default one.
+    - ``runs``: the runs of one example, by implementation and program, which are reused; None: nothing is kept. A law
+      may also run another implementation, to compare.
+    - ``aside``: called with each program before it runs; raises SetAside if the program is set aside.
     """
 
     implementation: Implementation
@@ -131,15 +139,15 @@ class Trial:
 
     @property
     def claims(self) -> Claims:
-        """The claims of the implementation, as far as the world has ranks for them."""
+        """The claims of the implementation, restricted to the world's number of ranks."""
         claims, most = self.implementation.claims, self.world.ranks
         return claims if most is None else replace(claims, most_ranks=min(most, claims.most_ranks))
 
     def expected(self, scenario: Scenario) -> Expectation:
         """The expectation of every rank, with the choices that the implementation claims.
 
-        On a GPU torch's optimizers have other forms, and so may those that shards bring along; what cannot be told then
-        is not an example: UnsatisfiedAssumption.
+        On a GPU torch's optimizers may compute in other forms, and so may sharded optimizers. If the result is then not
+        known, this raises UnsatisfiedAssumption, so that the scenario is no example.
         """
         torchs = self.world.device == "cpu" and (self.claims.stage is None or self.claims.same_bits)
         optimizers = "torch cpu" if torchs else "any"
@@ -151,7 +159,7 @@ class Trial:
             raise UnsatisfiedAssumption(str(inexact)) from None
 
     def outcome(self, asked: Job) -> Outcome:
-        """Runs a job on the world, as every job of this trial is run."""
+        """Run a job on the world with the options of this trial."""
         if self.apart:
             self.world.close()
         order = order_of(order_drawn_for(asked.payload)) if self.any_order and asked.order is None else asked.order
@@ -161,7 +169,7 @@ class Trial:
         return outcome
 
     def ended(self, outcome: Outcome) -> None:
-        """Takes note of an example that every rank ran to its end."""
+        """Note an example that every rank ran to its end."""
         self.witnessed[ENDED] += 1
         self.witnessed[TOGETHER] += len(outcome) > 1
 
@@ -175,10 +183,10 @@ class Trial:
         function: str = FUNCTION,
         **conditions: Any,
     ) -> Run:
-        """Runs a scenario on the world. Raises a LawBroken, or Refused, where not every rank came to the end.
+        """Run a scenario on the world. Raises LawBroken or Refused if not every rank finished.
 
-        ``asynchrony``, ``order`` and ``timeline``: see `worlds.contract.Job`; only the simulated world heeds them.
-        ``conditions``: those of `properties.conditions.Conditions` that are not as usual, by name.
+        ``asynchrony``, ``order`` and ``timeline``: see `worlds.contract.Job`; only the simulated world uses them.
+        ``conditions``: the `properties.conditions.Conditions` that differ from their defaults, by name.
         """
         as_usual = not contents and not timeline and function == FUNCTION and not conditions
         key = self.implementation, scenario
@@ -195,7 +203,8 @@ class Trial:
             self.aside(scenario)
         for other, make in ((scenario.caller.beside, companion), (scenario.caller.joint, partner)):
             if other:
-                make(scenario)  # an error of ours is one here; on ranks it would be the implementation's
+                # made here too, because an error of Lockstep on ranks would be blamed on the implementation
+                make(scenario)
         conditions |= {"equal_from": self.claims.equal_from, "asks_for_masters": self.claims.masters != MASTERS}
         if self.claims.is_optimizer:
             conditions |= {"averages_in_step": self.claims.averages_in_step, "saved_by": self.claims.saved_by}
@@ -229,14 +238,17 @@ class Trial:
         return run
 
     def run_and_expect(self, scenario: Scenario) -> tuple[Run, Expectation]:
-        """Runs a scenario as usual: the run, and what every rank must hold. Raises as `run` and `expected` do."""
+        """Run a scenario under usual conditions.
+
+        Returns the run and the expectation. Raises as `run` and `expected` do.
+        """
         return self.run(scenario), self.expected(scenario)
 
 
 def job(
     implementation: str, scenario: Scenario, contents: bool = False, choices: Mapping[str, Any] | None = None
 ) -> Job:
-    """The job for a world. ``choices``: those of `Trial.run`; what is not the world's is the ranks'."""
+    """The job for a world. ``choices``: as in `Trial.run`; some are passed to the world, the others to the ranks."""
     choices = choices or {}
     ranks = of_the_ranks(choices)
     payload = json.dumps({"implementation": implementation, "scenario": scenario.to_json(), **ranks})
@@ -245,28 +257,30 @@ def job(
 
 
 def of_the_ranks(choices: Mapping[str, Any]) -> Mapping[str, Any]:
-    """The choices that ranks are told; the others are the world's."""
+    """The choices that are passed to the ranks; the others are passed to the world."""
     return {name: value for name, value in choices.items() if name not in ("asynchrony", "order", "timeline")}
 
 
 def trains(report: RankReport, scenario: Scenario) -> Iterator[bool]:
-    """Of each collective that serves neither construction nor the suite, nor the caller's own ends, whether it is more
-    than one of buffers.
+    """For each collective that serves training, true if it is more than a broadcast of buffers.
+
+    Collectives for construction, observation and the caller's own purposes are left out.
     """
     for call in without(report, "looks", "built", "callers").collectives:
         yield call.operation != "broadcast" or not scenario.buffers
 
 
 def looked_at(report: RankReport) -> Iterator[Collective]:
-    """The collectives that only served the suite, to look at what is held."""
+    """The collectives that only served observation."""
     for begin, end in report.result["looks"] if report.result is not None else ():
         yield from report.collectives[begin:end]
 
 
 def without(report: RankReport, *kinds: str) -> RankReport:
-    """The report without the collectives that served construction ("built"), or the caller's own ends ("callers"), or
-    only the suite, to look at what is held in shards ("looks"). All of them, where it is not known: of a rank that did
-    not come to its end.
+    """The report without collectives for construction ("built"), the caller's own purposes ("callers") or observation
+    ("looks").
+
+    It is unchanged for a rank that did not finish, because these are not known then.
     """
     if report.result is None:
         return report

@@ -1,46 +1,48 @@
-"""The verdicts of a law against an implementation, and the failures that lead to them.
+"""The verdicts of a law on an implementation, and the failures that lead to them.
+
+The verdicts:
 
     holds, refuses, silently wrong, wasteful, hangs, crashes, not claimed, not runnable here, sim only, shows nothing;
-    of kernels wrong; where a world cannot show the law, cannot be judged; where it or Lockstep is at fault, not judged
+    for kernels: wrong; if a world cannot show the law: cannot be judged; if it or Lockstep is at fault: not judged
 
 A failure is an exception, so that Hypothesis shrinks each kind to a smallest example of its own.
 
-In a run against a user's code what is wrong is told as *defects*, D1, D2, ... in the order in which they are found. The
-programs that contain a defect's cause are set aside from then on, and a law ends in these terms:
+A run against a user's code reports *defects*, D1, D2, ... in the order in which they are found. The programs that
+contain a defect's cause are then set aside, and a law ends in these terms:
 
     holds apart from D1              programs that contain it were left out; no other breaks the law
-    broken by D2                     found under this law, or known, and met under it once more
+    broken by D2                     found under this law, or known and found under it again
     cannot be judged: D1 breaks every program that it needs
 
-What a law's test files with pytest (`record(PROPERTY, filed)`, `properties.reports.matrix.PROPERTY`) is a dict:
+A law's test files a dict with pytest (`record(PROPERTY, filed)`, `properties.reports.matrix.PROPERTY`):
 
-    number, law, implementation, world      such as "P1", "gradients equal the mean over ranks", "my_ddp:MyDDP", "sim"
+    number, law, implementation, world      "P1", "gradients equal the mean over ranks", "my_ddp:MyDDP", "sim"
     verdict                                 in words, as above
-    examples                                how many programs were run; not there where nothing was
-    refused, refusals                       how many of them, and {words: how often}; only if there are some
-    failures                                of a law that is broken, a list of the dicts below
-    broken_by                               ["D2"]: the defects that break it; not there where none does
-    left_out                                {"D1": 12}: programs left out by defect; not there where none was
+    examples                                the number of programs that were run; missing if none was
+    refused, refusals                       the number that were refused, and {words: count}; only if there are some
+    failures                                a list of the dicts below, if the law is broken
+    broken_by                               ["D2"]: the defects that break it; missing if there are none
+    left_out                                {"D1": 12}: programs left out by defect; missing if there are none
     defects                                 a list of the defects first found under this law, as the dicts below
 
-A failure, as `properties.reports.failure.filed_failure` makes it: ``verdict`` ("silently wrong"), ``report`` (for
-people), ``scenario`` (its repr), ``script`` (a path, or ""), ``cause``, ``plain``, ``size``, ``diagnosis``; under a
-defect it is one face of it, and has its ``defect`` ("D1") too. Of a kernel it has no ``diagnosis``.
+A failure, made by `properties.reports.failure.filed_failure`, has: ``verdict`` ("silently wrong"), ``report`` (for
+people), ``scenario`` (its repr), ``script`` (a path, or ""), ``cause``, ``plain``, ``size`` and ``diagnosis``. One that
+is a face of a defect also has its ``defect`` ("D1"). A failure of a kernel has no ``diagnosis``.
 
-A defect, as `properties.defects.defect.Defect.filed` makes it:
+A defect, made by `properties.defects.defect.Defect.filed`, has:
 
     id                  "D1"
     implementation      "my_ddp:MyDDP"
-    number, law         the law that its smallest program breaks, such as "P1", "gradients equal the mean over ranks"
-    met_in              the law under which it was found, such as "P3 no sync accumulates and then counts once"
-    world               on which it was found
-    verdict             of all its faces, such as "silently wrong and crashes"
-    cause               in words, such as "different hook orders"
+    number, law         the law that its smallest program breaks: "P1", "gradients equal the mean over ranks"
+    met_in              the law under which it was found: "P3 no sync accumulates and then counts once"
+    world               the world on which it was found
+    verdict             of all its faces: "silently wrong and crashes"
+    cause               in words: "different hook orders"
     needs               the same as a sorted list of names, which are the same in every run
-    claim               the claim that says just that, such as "hook_order"; "" where there is none
-    stops               whether the plainest program shows it, so that nothing else can be told
-    scenario, script    of the first face: the smallest program, and the file that shows it ("" where there is none)
-    told                the file with its report; "" where none could be written
+    claim               the claim that covers exactly its cause: "hook_order"; "" if there is none
+    stops               true if the plainest program shows it, so that nothing else can be judged
+    scenario, script    of the first face: the smallest program, and the script that shows it ("" if there is none)
+    told                the file with its report; "" if none could be written
     faces               a list of failures, as above
 """
 
@@ -53,24 +55,25 @@ from lockstep.worlds.contract import Outcome
 
 HOLDS, REFUSES, SHOWS_NOTHING, NOT_RUNNABLE = "holds", "refuses", "shows nothing", "not runnable here"
 SIM_ONLY, NOT_CLAIMED, WRONG = "sim only, no failure", "not claimed", "wrong"
-TRIED = f"{NOT_CLAIMED}; tried: "  # and the end of a law on a few programs, of which none fails a run
-# Of a real backend: when it reads and writes, in which order it reduces, what it holds. With words behind it: for a
-# defect that breaks everything the law needs.
+# The verdict on a law that is not claimed, after a few programs, with the result behind it; it fails no run.
+TRIED = f"{NOT_CLAIMED}; tried: "
+# The law is about something that cannot be observed on a real backend: when it reads and writes, its order of
+# reduction, or the bytes that it holds. With words added, a defect breaks every program that the law needs.
 IMPOSSIBLE = "cannot be judged"
 BACKEND_AT_FAULT = "not judged: the backend is at fault"
 ERROR_IN_LOCKSTEP = "not judged: error in Lockstep"
 
 
-@dataclass(eq=False)  # an exception is equal to itself alone
+@dataclass(eq=False)  # exceptions compare by identity
 class LawBroken(AssertionError):
-    """An implementation failed a law on a scenario. ``headline``: the law broken, in words.
+    """An implementation broke a law on a scenario. ``headline``: the broken law, in words.
 
-    ``choices``: how the simulated world was told to run it, see `properties.trial.Run`. ``law``: the name of the law,
-    where that is another than the one for which the scenario was drawn.
+    ``choices``: the options of the simulated world, see `properties.trial.Run`. ``law``: the name of the broken law, if
+    it is not the one for which the scenario was drawn.
     """
 
     headline: str
-    scenario: Any  # a Scenario; of what is no program, a `properties.exercise.Exercise`
+    scenario: Any  # a Scenario or, if it is no program of events, a `properties.exercise.Exercise`
     outcome: Outcome = field(repr=False)
     difference: Difference | None = None
     choices: Mapping[str, Any] = field(default_factory=dict, repr=False)
@@ -92,7 +95,7 @@ class LawBroken(AssertionError):
 
 
 class SilentlyWrong(LawBroken):
-    """Wrong values, or less held or sent than they take, and nobody is told."""
+    """Wrong values, or less held or sent than necessary, without any error."""
 
     verdict = "silently wrong"
 
@@ -104,21 +107,21 @@ class Wasteful(LawBroken):
 
 
 class Hangs(LawBroken):
-    """Some rank waits for ever."""
+    """Some rank waits forever."""
 
     verdict = "hangs"
 
 
 class Crashes(LawBroken):
-    """An error on some ranks, or one that explains nothing."""
+    """An error on some ranks only, or one without an explanation."""
 
     verdict = "crashes"
 
 
 class Refused(Exception):
-    """The implementation said, on every rank and before any harm, that it does not do this. Not a failure.
+    """The implementation said on every rank, before any harm, that it does not support this. Not a failure.
 
-    ``outcome`` and ``choices``: as of a `LawBroken`.
+    ``outcome`` and ``choices``: as in `LawBroken`.
     """
 
     def __init__(self, message: str, outcome: Outcome) -> None:
@@ -128,4 +131,4 @@ class Refused(Exception):
 
 
 class NotRunnableHere(Refused):
-    """The world cannot run what the implementation does, which says nothing against it."""
+    """The world cannot run the program, although the implementation does not refuse it."""

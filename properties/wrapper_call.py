@@ -1,4 +1,4 @@
-"""One call of a wrapper of a collective: what ranks put in, and what must come out."""
+"""One call of a wrapper of a collective: the inputs of ranks, and the expected results."""
 
 import json
 import math
@@ -14,21 +14,22 @@ from lockstep.oracle.formats import FORMATS
 from lockstep.properties.exercise import Exercise
 
 LAYOUTS = ("contiguous", "transposed", "columns")
-AROUND = -1.0  # what lies between the elements of a tensor that is every other column of another
-# What numbers begin at in a dtype of which a narrower one does not hold the odd ones.
+AROUND = -1.0  # the elements between those of a tensor that is every other column of another
+# The first number for a dtype, such that a narrower dtype cannot represent the odd ones.
 FAR = {"float64": 2**25, "int64": 2**53}
-# In 16 bits numbers are of as many kinds, so that sums over MOST_RANKS stay exact.
+# The count of different numbers in 16 bits, so that sums over MOST_RANKS stay exact.
 KINDS = {"bfloat16": 7, "float16": 31}
 MOST_RANKS = 5
-SECOND = 500  # what the numbers of another call begin at
+SECOND = 500  # the first number of another call
 
 
 @dataclass(frozen=True, repr=False)
 class Call(Exercise):
-    """``group``: global ranks, in ascending order; ``root``: a global rank; ``rows`` are those of one member's share.
+    """A call.
 
-    ``layout``: of what each member puts in: contiguous, the transpose of what is, or every other column of what is.
-    ``dimensions``: none; 1, rows alone; 2; or 3, where each column has two elements.
+    ``group``: global ranks in ascending order. ``root``: a global rank. ``rows``: those of one member's share.
+    ``layout``: of each member's input: contiguous, the transpose of a contiguous tensor, or every other column of one.
+    ``dimensions``: 0; 1, only rows; 2; or 3, where each column has two elements.
     """
 
     operation: str
@@ -46,7 +47,7 @@ class Call(Exercise):
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """Of what each member puts in."""
+        """The shape of each member's input."""
         rows = self.rows * len(self.group) if self.operation == "reduce_scatter" else self.rows
         return (rows, self.columns, 2)[: self.dimensions]
 
@@ -55,7 +56,7 @@ class Call(Exercise):
         return json.dumps({"implementation": implementation, "adjoint": adjoint, "call": asdict(self)})
 
     def words(self) -> str:
-        """The call, for people."""
+        """The call in words."""
         of = {"broadcast": f" from rank {self.root}", "all_gather": ""}.get(self.operation, f" ({self.reduction})")
         among = _so_many(self.group) + " " + ", ".join(map(str, self.group))
         over = "all ranks" if len(self.group) == self.world_size else f"a group of {among}"
@@ -72,8 +73,9 @@ def _so_many(ranks: Sequence[int]) -> str:
 
 
 def inputs(call: Call, start: int, shape: tuple[int, ...]) -> list[Array]:
-    """By global rank: integers, different everywhere where the dtype has enough of them, and multiples of the group's
-    size, so that averages are integers.
+    """The input of each global rank: integers, all different if the dtype has enough.
+
+    They are multiples of the group's size, so that averages are integers.
     """
     numbers = np.arange(call.world_size * math.prod(shape)).reshape(call.world_size, *shape) + start
     if call.dtype in KINDS:
@@ -84,7 +86,10 @@ def inputs(call: Call, start: int, shape: tuple[int, ...]) -> list[Array]:
 
 
 def results(call: Call, start: int = 1) -> list[Array]:
-    """By global rank: what the call returns, of numbers from there on; of ranks outside the group, what they have."""
+    """The result of the call on each global rank, for inputs from ``start`` on.
+
+    Ranks outside the group keep their inputs.
+    """
     return on_group(lambda values: _results(call, values), inputs(call, start, call.shape), call.group)
 
 
@@ -103,12 +108,12 @@ def _results(call: Call, values: list[Array]) -> list[Array]:
 
 
 def weights(call: Call) -> list[Array]:
-    """By global rank: the loss is the sum of these times the result, so they are what backward begins with."""
+    """The weights of each global rank. The loss is the sum of weights times result, so backward begins with them."""
     return inputs(call, 1000, results(call)[call.group[0]].shape)
 
 
 def adjoints(call: Call) -> list[Array]:
-    """By global rank: the gradient of the ranks' losses together with regard to what each of them put in."""
+    """For each global rank, the gradient of the sum of the ranks' losses with respect to its input."""
     return on_group(lambda values: _adjoints(call, values), weights(call), call.group)
 
 

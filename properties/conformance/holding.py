@@ -1,5 +1,7 @@
-"""`lockstep check --json` for each row of the conformance report. A file that is there, of the same versions, seed,
-world and number of programs, is not made again, so that a report can be made in parts.
+"""Run `lockstep check --json` for each row of the conformance report.
+
+A row is not run again if its file has the same versions, seed, world and number of programs. So a report can be made in
+parts.
 """
 
 import os
@@ -21,21 +23,21 @@ from lockstep.properties.results.document import Defect, Document, read, write
 FOLDER = Path(HOME) / "docs" / "conformance" if IS_CLONE else Path("conformance")
 KNOWN = "known.toml"  # the failures that are findings, in the folder of a report
 TOLD = ("torch", "numpy", "hypothesis")
-LIMIT = 1200  # seconds for a row
+LIMIT = 1200  # seconds; the time limit of a row
 
 
 def place_of(row: Row, folder: Path) -> Path:
-    """The file of a row."""
+    """The results file of a row."""
     return folder / "results" / f"{row.framework}-{row.name}.json"
 
 
 def programs(examples: int) -> str:
-    """The profile of a document that a run with so many examples has made."""
+    """The ``profile`` that a document of a run with so many examples has."""
     return f"{examples} programs for each law"
 
 
 def is_there(row: Row, folder: Path, examples: int, seed: int) -> bool:
-    """True if the file of a row tells of a whole run like the one that is asked for."""
+    """True if the file of a row holds a complete run with these options."""
     try:
         found = read(place_of(row, folder))
     except Unusable:
@@ -45,7 +47,7 @@ def is_there(row: Row, folder: Path, examples: int, seed: int) -> bool:
 
 
 def hold(row: Row, folder: Path, examples: int, seed: int) -> Document | None:
-    """Hold a row against the laws, and file it. None: the run ended without verdicts, or after `LIMIT`."""
+    """Check a row against the laws, and write its file. None if the run ended without verdicts, or after `LIMIT`."""
     place = place_of(row, folder)
     place.parent.mkdir(parents=True, exist_ok=True)
     place.unlink(missing_ok=True)
@@ -60,7 +62,7 @@ def hold(row: Row, folder: Path, examples: int, seed: int) -> Document | None:
     with log.open("w") as out, subprocess.Popen(command, env=environment, stdout=out, stderr=out) as running:
         try:
             running.wait(LIMIT)
-        except BaseException as ended:  # verdicts so far are kept, as by Ctrl-C
+        except BaseException as ended:  # as after Ctrl-C, the verdicts so far are kept
             running.terminate()
             if not isinstance(ended, subprocess.TimeoutExpired):
                 raise
@@ -75,7 +77,7 @@ def hold(row: Row, folder: Path, examples: int, seed: int) -> Document | None:
 
 
 def hold_all(rows: Sequence[Row], folder: Path, examples: int, seed: int, say: Callable[[str], None]) -> None:
-    """Hold each row that is not there yet, one after the other, and tell of each in a line."""
+    """Check each row that has no results yet, one after the other, and report each in a line."""
     for number, row in enumerate(rows, 1):
         where = f"{number} of {len(rows)}: {row.framework} {row.name}"
         if row.versions is None:
@@ -88,12 +90,12 @@ def hold_all(rows: Sequence[Row], folder: Path, examples: int, seed: int, say: C
 
 
 def _filed(defect: Defect) -> Defect:
-    """A defect without its script, which whoever runs the row again gets."""
+    """A defect without its script, which is written again by running the row."""
     return replace(defect, script="", report=portable(defect.report))
 
 
 def portable(report: str) -> str:
-    """A report without its command, as scripts are not kept, and without folders of the machine that it was made on."""
+    """A report without the command of its script, which is not kept, and without folders of this machine."""
     text = re.sub(r"^See it:.*\n(?: {11}.*\n)*", "", report, flags=re.MULTILINE)
     for folder in (sysconfig.get_path("purelib"), sysconfig.get_path("stdlib"), HOME):
         text = text.replace(f"{folder}{os.sep}", "")

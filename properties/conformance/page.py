@@ -1,4 +1,4 @@
-"""The pages of the conformance report, made from the files of its rows and from the adapters."""
+"""The pages of the conformance report, made from the results of its rows and from the adapters."""
 
 import functools
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -40,17 +40,17 @@ A cell is a family of [laws](../laws/index.md):
 MISSING = "…"
 WORST = ("silently wrong", "wasteful", "hangs", "crashes")
 SHORT = {"silently wrong": "wrong", "wasteful": "wrong"}
-COLUMNS = tuple(number for number in FAMILIES if number != "P17")  # which is about kernels
+COLUMNS = tuple(number for number in FAMILIES if number != "P17")  # P17 is about kernels
 
 
 @functools.cache
 def _findings() -> tuple[Finding, ...]:
-    """All, read once: each defect of a page asks for them."""
+    """All findings, read once, because each defect of a page needs them."""
     return tuple(findings())
 
 
 def results(folder: Path) -> dict[Row, Document]:
-    """The files that are there, by row."""
+    """The existing results, by row."""
     found = {}
     for row in ROWS:
         try:
@@ -74,7 +74,7 @@ def as_written(folder: Path = FOLDER) -> dict[Path, str]:
 
 
 def index(documents: Mapping[Row, Document]) -> str:
-    """The matrix."""
+    """The page with the matrix of all rows."""
     lines = [
         HEAD,
         f"| framework | row | world | {' | '.join(COLUMNS)} |",
@@ -121,7 +121,7 @@ def _versions(documents: Iterable[Document]) -> str:
 
 
 def cell(target: Target, number: str, stopped: bool = False) -> str:
-    """The end of a family of laws for a row. ``stopped``: its run was, so that some laws may be missing."""
+    """The result of a family of laws for a row. ``stopped``: the run was stopped, so some laws may be missing."""
     there = [law for law in target.laws if law.law.split()[0] == number]
     missing = stopped and len(there) < sum(law.number == number for law in every_law().values())
     return (
@@ -130,7 +130,7 @@ def cell(target: Target, number: str, stopped: bool = False) -> str:
 
 
 def _ended(target: Target, laws: Sequence[LawEnd]) -> str:
-    """The end of some laws together."""
+    """The common result of some laws."""
     broken = dict.fromkeys(name for law in laws for name in law.defects)
     if broken:
         defects = [each for each in target.defects if each.id in broken]
@@ -150,7 +150,7 @@ def _ended(target: Target, laws: Sequence[LawEnd]) -> str:
 
 
 def page(framework: str, rows: Iterable[Row], documents: Mapping[Row, Document], entries: Sequence[Known] = ()) -> str:
-    """The page of a framework: what each row claims and why, and its defects."""
+    """The page of a framework: the claims of each row with their reasons, and its defects."""
     of_it = [each for each in _findings() if each.path.parent.name == framework]
     parts = [f"# Conformance of {framework}\n", f"Documentation: <{FRAMEWORKS[framework][1]}>\n"]
     if of_it:
@@ -188,8 +188,9 @@ def _laws(target: Target) -> str:
 
 
 def _defect(found: Defect, reason: str) -> str:
-    """A defect: its law, what it needs, and the smallest program as the report has it. ``reason``: of its entry among
-    the known failures, a finding's path or words.
+    """A defect with its law, its needs, and the report of its smallest program.
+
+    ``reason``: of its entry among the known failures: the path of a finding, or words.
     """
     finding = next((each for each in _findings() if reason.endswith(f"{each.path.parent.name}/{each.path.name}")), None)
     told = f" Known: [{finding.title}]({link(finding)})." if finding else f" Known: {reason}." if reason else ""

@@ -1,4 +1,4 @@
-"""The rows of the conformance report: an adapter of a framework each, with one choice of options."""
+"""The rows of the conformance report: adapters of frameworks, each with one choice of options."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -6,7 +6,7 @@ from importlib import import_module
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 
-# By framework: the name of its distribution, and where its documentation is.
+# For each framework: the name of its distribution, and the address of its documentation.
 FRAMEWORKS: Mapping[str, tuple[str, str]] = {
     "torch": ("torch", "https://docs.pytorch.org/docs/2.13/distributed.html"),
     "accelerate": ("accelerate", "https://huggingface.co/docs/accelerate/package_reference/torch_wrappers"),
@@ -30,8 +30,10 @@ FRAMEWORKS: Mapping[str, tuple[str, str]] = {
 
 @dataclass(frozen=True)
 class Row:
-    """An adapter. ``framework``: one of `FRAMEWORKS`. ``place``: "module:attribute" in `impls.frameworks`. ``world``:
-    real processes for what keeps state of its own in each process.
+    """An adapter.
+
+    ``framework``: one of `FRAMEWORKS`. ``place``: "module:attribute" in `impls.frameworks`. ``world``: real processes
+    for frameworks that keep state in each process.
     """
 
     framework: str
@@ -50,13 +52,13 @@ class Row:
 
     @property
     def adapter(self) -> Any:
-        """The class or function."""
+        """The adapter itself, a class or a function."""
         module, _, name = self.target.rpartition(":")
         return getattr(import_module(module), name)
 
     @property
     def versions(self) -> Mapping[str, str] | None:
-        """The version of the framework; None where it is not installed."""
+        """The version of the framework; None if it is not installed."""
         distribution = FRAMEWORKS[self.framework][0]
         try:
             return {distribution: version(distribution)}

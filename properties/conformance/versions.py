@@ -1,4 +1,4 @@
-"""The page that shows torch's rows and findings by its version: where something broke, and where it was mended."""
+"""The page that shows torch's rows and findings for each version of torch."""
 
 import json
 from collections.abc import Mapping
@@ -12,7 +12,8 @@ from lockstep.properties.results.document import Document, LawEnd, read
 from lockstep.properties.verdict import HOLDS, NOT_CLAIMED
 
 MINORS = ("2.11", "2.12", "2.13", "2.14")
-SCRIPTS = Path("torch-versions.json")  # beside the scripts: a date, and by version the exit code of each script
+# beside the scripts; holds a date, and for each version the exit code of each script
+SCRIPTS = Path("torch-versions.json")
 ENDS = {1: "there", 0: "not there"}
 HEAD = """# Versions of torch
 
@@ -35,7 +36,7 @@ that has run out says at random which parameters are used.
 
 
 def folder_of(minor: str, folder: Path) -> Path:
-    """The report of another version of torch than that of the report itself, within it."""
+    """The folder of the report for another torch version, inside the folder of the main report."""
     return folder / f"torch-{minor}"
 
 
@@ -43,7 +44,7 @@ def page(folder: Path) -> str:
     """The text of the page."""
     rows = [row for row in ROWS if row.framework == "torch"]
     found = {minor: _documents(rows, folder_of(minor, folder)) for minor in MINORS}
-    for row, document in _documents(rows, folder).items():  # each of the torch with which it was run
+    for row, document in _documents(rows, folder).items():  # each under the torch version with which it was run
         minor = ".".join(document.versions.get("torch", "").split(".")[:2])
         found.setdefault(minor, {})[row] = document
     lines = [HEAD, f"| row | {' | '.join(MINORS)} |", "| --- " * (1 + len(MINORS)) + "|"]
@@ -66,7 +67,7 @@ def _documents(rows: list[Row], folder: Path) -> dict[Row, Document]:
 
 
 def cell(document: Document | None) -> str:
-    """The end of a row with one version."""
+    """The result of a row with one version."""
     if document is None:
         return "not run"
     laws = [law for target in document.targets for law in target.laws if law.verdict != NOT_CLAIMED]
@@ -92,7 +93,7 @@ def _about(documents: Mapping[Row, Document]) -> list[str]:
 
 
 def _scripts() -> list[str]:
-    """The lines on the scripts, by version; none where none were run."""
+    """The lines on the scripts, by version; empty if no script was run."""
     place = findings.FOLDER / SCRIPTS
     if not place.is_file():
         return []

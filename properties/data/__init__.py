@@ -1,11 +1,11 @@
-"""P20: samplers, batch samplers and loaders, held to what the oracle says of dealing samples to ranks.
+"""P20: samplers, batch samplers and loaders, compared with the oracle on dealing samples to ranks.
 
-    shape       whether a class deals samples, and which of its constructor's arguments mean what
-    dealing     what is drawn: ranks, samples, and when it is interrupted
+    shape       recognizes a class that deals samples, and the meaning of its constructor's arguments
+    dealing     the draw: ranks, samples, and interruptions
     draws       the strategies
-    rank        what every rank runs
+    rank        runs a sampler on every rank
     run         starts it on a trial's world
-    judge       compares
+    judge       compares the results
 
-A sample is a number, its place in the data set, so what a loader loads says which samples they were.
+A sample is a number, its index in the data set. So the loaded values identify the samples.
 """

@@ -6,16 +6,17 @@ from typing import Any, ClassVar
 from lockstep.properties.exercise import Exercise
 from lockstep.worlds.contract import Outcome
 
-MOST_SHOWN = 16  # items of a rank's epoch in a report
+MOST_SHOWN = 16  # items of a rank's epoch that a report shows
 
 
 @dataclass(frozen=True, repr=False)
 class Dealing(Exercise):
-    """``batch``: samples in a batch; 0: single samples are given. ``epoch``: the first that is looked at, or the one
-    that is interrupted.
+    """A use of a sampler.
 
-    ``stops``: after how many items it is interrupted, each counted from the last interruption; -1: at the end of the
-    epoch. ``onto``: on how many ranks it goes on; 0: on as many.
+    - ``batch``: samples in a batch; 0: single samples are given.
+    - ``epoch``: the first epoch that is observed, or the one that is interrupted.
+    - ``stops``: the numbers of items before each interruption, counted from the last one; -1: at the end of the epoch.
+    - ``onto``: the number of ranks after the interruptions; 0: the same number.
     """
 
     world_size: int
@@ -32,11 +33,11 @@ class Dealing(Exercise):
 
     @property
     def unit(self) -> int:
-        """The number of samples that are dealt at a time."""
+        """The number of samples dealt at a time."""
         return self.batch or 1
 
     def words(self) -> str:
-        """A dealing: the samples for each rank, and the interruptions."""
+        """The dealing in words: the number of samples, and the interruptions."""
         told = [f"{self.length} {'sample' if self.length == 1 else 'samples'}"]
         told += [f"in batches of {self.batch}"] if self.batch else []
         told += [f"shuffled with seed {self.seed}"] if self.shuffle else []
@@ -62,7 +63,7 @@ class Dealing(Exercise):
 
 
 def ranks(number: int) -> str:
-    """So many, for people."""
+    """A number of ranks, in words."""
     return f"{number} {'rank' if number == 1 else 'ranks'}"
 
 

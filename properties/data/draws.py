@@ -1,4 +1,4 @@
-"""Draws what samplers deal, within what is claimed; it shrinks to two ranks, one sample, and nothing special."""
+"""Draw uses of samplers within the claims. They shrink to two ranks, one sample, and no options."""
 
 from hypothesis import strategies as st
 
@@ -7,15 +7,15 @@ from lockstep.properties.claims import Claims
 from lockstep.properties.data.dealing import Dealing
 
 MOST_SAMPLES, MOST_IN_BATCH, MOST_EPOCH, MOST_SEED = 24, 4, 3, 3
-# Samples of which two shuffles are never the same by chance, also where only whole batches are shuffled: 16 of them
-# have more than 10**13 orders.
+# Enough samples that two shuffles are never equal by chance, even if only whole batches are shuffled. 16 batches have
+# more than 10**13 orders.
 ENOUGH = 16 * MOST_IN_BATCH
 _RANKS = (2, 3, 4, 5, 1)
 
 
 @st.composite
 def dealings(draw: st.DrawFn, claims: Claims) -> Dealing:
-    """Of any length that there may be, and whole epochs."""
+    """Whole epochs of any length."""
     return Dealing(
         min(draw(st.sampled_from(_RANKS)), claims.most_ranks),
         draw(st.integers(1, MOST_SAMPLES)),
@@ -29,7 +29,7 @@ def dealings(draw: st.DrawFn, claims: Claims) -> Dealing:
 
 @st.composite
 def shuffled(draw: st.DrawFn, claims: Claims) -> Dealing:
-    """Shuffled, and long enough for another order to be seen."""
+    """Shuffled epochs, long enough that a change of order is visible."""
     return Dealing(
         min(draw(st.sampled_from(_RANKS)), claims.most_ranks),
         draw(st.integers(ENOUGH, ENOUGH + MOST_SAMPLES)),
@@ -43,7 +43,7 @@ def shuffled(draw: st.DrawFn, claims: Claims) -> Dealing:
 
 @st.composite
 def interrupted(draw: st.DrawFn, claims: Claims) -> Dealing:
-    """Interrupted up to three times, anywhere before the last item of an epoch, or when it has ended."""
+    """Epochs interrupted up to three times, before the last item or after the end."""
     dealing = draw(dealings(claims))
     left = whole = least_units(dealing.length, dealing.world_size, dealing.unit)
     stops = []
@@ -56,13 +56,13 @@ def interrupted(draw: st.DrawFn, claims: Claims) -> Dealing:
 
 @st.composite
 def resumed_elsewhere(draw: st.DrawFn, claims: Claims) -> Dealing:
-    """The same, and it goes on on another number of ranks."""
+    """Interrupted epochs that continue on another number of ranks."""
     dealing = draw(interrupted(claims))
     others = [ranks for ranks in sorted(_RANKS) if ranks != dealing.world_size and ranks <= claims.most_ranks]
     return Dealing(**{**vars(dealing), "onto": draw(st.sampled_from(others))})
 
 
 def evaluations(claims: Claims) -> st.SearchStrategy[Dealing]:
-    """In the order of the data set, with nothing left out, as an evaluation is."""
+    """Epochs in the order of the data set with nothing left out, as in an evaluation."""
     plain = dealings(claims)
     return plain.map(lambda drawn: Dealing(drawn.world_size, drawn.length, drawn.batch))

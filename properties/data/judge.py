@@ -1,6 +1,4 @@
-"""Compares what ranks got with what the oracle says of dealing. Each function says in words what is wrong first; empty:
-nothing is.
-"""
+"""Compare the samples that ranks got with the oracle's rules. Each function returns the first error in words, or ""."""
 
 from collections.abc import Collection, Sequence
 
@@ -9,7 +7,7 @@ from lockstep.properties.claims import Claims
 from lockstep.properties.data.dealing import Dealing
 
 Items = Sequence[Sequence[int]]
-# What each way to deal with a remainder lets the ranks have, for people.
+# The meaning of each policy for a remainder, in words.
 LETS = {
     "repeat": "every sample is dealt, and all ranks get equally many",
     "uneven": "every sample is dealt once, and some ranks get fewer",
@@ -18,19 +16,19 @@ LETS = {
 
 
 def remainder_of(dealing: Dealing, claims: Claims) -> str:
-    """The fate of samples that the ranks cannot share evenly."""
+    """The policy for samples that the ranks cannot share evenly."""
     return "drop" if dealing.drop_last else claims.remainder
 
 
 def samples_of(items: Items) -> list[int]:
-    """The samples, one after the other."""
+    """All samples in order."""
     return [sample for item in items for sample in item]
 
 
 def wrong_shares(
     dealing: Dealing, shares: Sequence[Items], samples: Collection[int], remainder: str, more: Collection[int] = ()
 ) -> str:
-    """The error in the samples that ranks got; ``more``: those that may be dealt beside them to even out."""
+    """The error in the samples that ranks got. ``more``: samples that may also be dealt, to even out."""
     given = [samples_of(items) for items in shares]
     found, allowed = tally(given, samples), totals(len(samples), len(shares), dealing.unit, remainder)
     if strangers := set(found.foreign) - (set(more) if remainder == "repeat" else set()):
@@ -70,7 +68,7 @@ def wrong_lengths(shares: Sequence[Items], lengths: Sequence[int | None]) -> str
 
 
 def first_difference(rank: int, got: Items, wanted: Items, what: str) -> str:
-    """The first place where a rank's items differ from the due ones, and the due next item."""
+    """The first place where a rank's items differ from the expected ones, and the expected next item."""
     for place, (mine, right) in enumerate(zip(got, wanted, strict=False)):
         if list(mine) != list(right):
             return f"{what} item {place} of rank {rank} is {_item(mine)}; {_item(right)} is due."
@@ -85,7 +83,7 @@ def _item(item: Sequence[int]) -> str:
 
 
 def _dealt(sample: int, given: Sequence[Sequence[int]]) -> str:
-    """To whom a sample was dealt."""
+    """The ranks to which a sample was dealt."""
     to = [f"rank {rank}" for rank, share in enumerate(given) for each in share if each == sample]
     return f"Sample {sample} is dealt to {_listed(to)}"
 

@@ -1,6 +1,6 @@
 """The program of every rank for P20: a sampler, batch sampler or loader, epoch by epoch, interrupted or not.
 
-The world calls these functions by name; in comes JSON, out go plain data.
+The world calls these functions by name. The input is JSON, the output plain data.
 """
 
 import base64
@@ -20,11 +20,11 @@ from lockstep.properties.data.dealing import Dealing
 from lockstep.properties.data.shape import arguments
 from lockstep.properties.ranks import lookup
 
-Items = list[list[int]]  # of each item the numbers of its samples: one, where it is no batch
+Items = list[list[int]]  # the samples of each item; a single one if the item is no batch
 
 
 class Samples(Dataset[int]):
-    """Samples that are their own numbers."""
+    """A data set in which each sample is its own index."""
 
     def __init__(self, length: int) -> None:
         self._length = length
@@ -39,10 +39,10 @@ class Samples(Dataset[int]):
 
 
 def made(name: str, dealing: Dealing, rank: int, world_size: int) -> Any:
-    """A sampler in a process that has just begun, with the arguments that it takes.
+    """A sampler in a fresh process, constructed with the arguments that it takes.
 
-    Random numbers of torch, NumPy and Python are other ones on each rank, as with a seed for each, and the same in each
-    process of a rank.
+    The random numbers of torch, NumPy and Python differ between ranks, as with a seed for each rank. They are the same
+    in each process of a rank.
     """
     seed = 1000 * dealing.seed + rank
     torch.manual_seed(seed)
@@ -74,10 +74,10 @@ def begun(sampler: Any, epoch: int) -> None:
 
 
 def epochs(payload: str, rank: int, world_size: int) -> Mapping[str, Any]:
-    """Whole epochs of a new sampler: ``got``, each with its items, and ``lengths``, what `len` said before each; None
-    where it says nothing.
+    """Whole epochs of a new sampler.
 
-    A sampler that has a `set_epoch` goes right to the first of them, any other through all before.
+    ``got``: the items of each. ``lengths``: the value of `len` before each; None without it. A sampler with a
+    `set_epoch` begins with the first observed epoch. Any other one runs through all earlier epochs.
     """
     asked = json.loads(payload)
     dealing = read(asked["dealing"])
@@ -95,10 +95,10 @@ def epochs(payload: str, rank: int, world_size: int) -> Mapping[str, Any]:
 
 
 def interrupted(payload: str, rank: int, world_size: int) -> Mapping[str, Any]:
-    """An epoch with interruptions: ``got``, in parts, and ``state``, that of the last interruption, as text.
+    """An epoch with interruptions. ``got``: its parts. ``state``: the state at the last interruption, as text.
 
-    What is saved goes through a file into a new sampler each time. ``state`` in the payload: what is loaded first;
-    ``then``: for how many epochs it goes on after the last interruption, this one's rest among them.
+    At each interruption the state goes through a file into a new sampler. ``state`` in the payload: the state to load
+    first. ``then``: the number of epochs after the last interruption, including the rest of the interrupted one.
     """
     asked = json.loads(payload)
     dealing, saved = read(asked["dealing"]), asked.get("state")
@@ -106,7 +106,7 @@ def interrupted(payload: str, rank: int, world_size: int) -> Mapping[str, Any]:
     epoch, taken = dealing.epoch, 0
     for stop in dealing.stops if saved is None else ():
         sampler = _resumed(asked["implementation"], dealing, rank, world_size, saved, epoch)
-        given: Iterator[Any] = iter(sampler) if stop else iter(())  # stays where it is while the state is saved
+        given: Iterator[Any] = iter(sampler) if stop else iter(())  # must not advance while the state is saved
         items = [numbers(item) for item in (given if stop < 0 else itertools.islice(given, stop))]
         got.append((_part(epoch, taken), items))
         epoch, taken = (epoch + 1, 0) if stop < 0 else (epoch, taken + len(items))
@@ -122,7 +122,10 @@ def interrupted(payload: str, rank: int, world_size: int) -> Mapping[str, Any]:
 
 
 def evaluation(payload: str, rank: int, world_size: int) -> Mapping[str, Any]:
-    """One epoch of which each batch is gathered: ``got``, what this rank's loader gave, and ``gathered``."""
+    """An epoch in which each batch is gathered.
+
+    ``got``: the items of this rank's loader. ``gathered``: the gathered samples.
+    """
     asked = json.loads(payload)
     sampler = made(asked["implementation"], read(asked["dealing"]), rank, world_size)
     items: Items = []
@@ -134,11 +137,11 @@ def evaluation(payload: str, rank: int, world_size: int) -> Mapping[str, Any]:
 
 
 def try_out(payload: str, rank: int, world_size: int) -> Mapping[str, Any]:
-    """The error (``wrong``) in a target that is said to deal samples, in one line; empty if there is none."""
+    """The error (``wrong``) in a target that is taken for a sampler, in one line; empty if there is none."""
     asked = json.loads(payload)
     try:
         item = next(iter(made(asked["implementation"], Dealing(1, 4, asked["batch"]), rank, world_size)), None)
-    except Exception as error:  # also of a package that it needs and that is not there
+    except Exception as error:  # including a missing package
         return {"wrong": f"taken for a sampler; making one and taking a sample raised {on_one_line(error)}"}
     try:
         numbers(item)
@@ -150,12 +153,12 @@ def try_out(payload: str, rank: int, world_size: int) -> Mapping[str, Any]:
 
 
 def read(data: Mapping[str, Any]) -> Dealing:
-    """A dealing as JSON had it."""
+    """A dealing from its JSON data."""
     return Dealing(**{**data, "stops": tuple(data["stops"])})
 
 
 def _resumed(name: str, dealing: Dealing, rank: int, world_size: int, saved: str | None, epoch: int) -> Any:
-    """A new sampler that goes on from what was saved, with its epoch set as the loop does before each."""
+    """A new sampler that continues from the saved state. Its epoch is set as the loop does before each epoch."""
     sampler = made(name, dealing, rank, world_size)
     if saved is not None:
         sampler.load_state_dict(torch.load(io.BytesIO(base64.b64decode(saved)), weights_only=False))

@@ -1,4 +1,4 @@
-"""Starts what ranks run for P20 on a trial's world."""
+"""Run samplers on a trial's world, for P20."""
 
 import json
 from dataclasses import asdict, replace
@@ -11,8 +11,9 @@ from lockstep.worlds.contract import Job, Outcome
 
 
 def run(trial: Trial, dealing: Dealing, function: str, world_size: int | None = None, **more: Any) -> Outcome:
-    """Runs a function of `properties.data.rank` on every rank. Raises a LawBroken, or Refused, where one has no
-    result. ``more``: what else the function reads.
+    """Run a function of `properties.data.rank` on every rank. ``more``: further arguments of the function.
+
+    Raises LawBroken or Refused if a rank has no result.
     """
     ranks = dealing.world_size if world_size is None else world_size
     asked = {"implementation": trial.implementation.name, "dealing": asdict(dealing), **more}
@@ -28,7 +29,7 @@ def results(outcome: Outcome) -> list[Any]:
 
 
 def together(before: Outcome, after: Outcome) -> Outcome:
-    """Both runs as one, for a report, where the second went on on another number of ranks."""
+    """Both runs as one outcome for a report, if the second one continued on another number of ranks."""
     reports = []
     for rank in range(max(len(before), len(after))):
         mine = [outcome[rank] for outcome in (before, after) if rank < len(outcome)]

@@ -4,7 +4,7 @@ import inspect
 from collections.abc import Mapping
 from typing import Any
 
-# What a constructor may be told, and how that argument is called; the first that is there takes it.
+# The meanings of constructor arguments, and their names. The first existing name is used.
 ARGUMENTS = {
     "dataset": ("dataset", "data_source", "data"),
     "length": ("length", "num_samples", "dataset_size", "dataset_length", "total_samples"),
@@ -19,7 +19,7 @@ FIRST = (*ARGUMENTS["dataset"], *ARGUMENTS["length"])
 
 
 def arguments(implementation: Any) -> dict[str, str]:
-    """The names of the constructor's arguments, by what they mean; a function's are those of what it makes."""
+    """The names of the constructor's arguments, by meaning. For a function, its own arguments."""
     try:
         there = inspect.signature(implementation).parameters
     except (TypeError, ValueError):
@@ -29,10 +29,10 @@ def arguments(implementation: Any) -> dict[str, str]:
 
 
 def seen_of(implementation: Any) -> Mapping[str, Any]:
-    """Its description without making one, in the words of `properties.claim.Shape`; empty for code that deals no
-    samples: whose first argument is neither a data set nor its length, or over which one cannot iterate.
+    """A description of a sampler without constructing it, with the fields of `properties.claim.Shape`.
 
-    A function says by its claims that it deals samples, for of what it makes nothing is known.
+    Empty for other code. A sampler can be iterated, and its first argument is a data set or the length of one. A
+    function that makes a sampler must claim so, because nothing is known of its result.
     """
     claims = getattr(implementation, "claims", None)
     told = claims.get("sampler") if isinstance(claims, Mapping) else None

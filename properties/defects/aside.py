@@ -15,7 +15,7 @@ from lockstep.properties.law import Law, concerns
 from lockstep.properties.strategies.independent import sample
 from lockstep.properties.trial import SetAside
 
-SAMPLE = 20  # programs of which is told how many contain what is not drawn at all
+SAMPLE = 20  # programs from which the number of undrawn ones is estimated
 
 
 class Aside:
@@ -29,16 +29,16 @@ class Aside:
         for defect in defects:
             if dtype := defect.causes[0].rounds_to:
                 with suppress(ValueError):
-                    self.unclaimed = replace(self.unclaimed, wire_dtype=dtype)  # what is drawn then fits it
+                    self.unclaimed = replace(self.unclaimed, wire_dtype=dtype)  # so that drawn values fit the dtype
                     self.undrawn.append(defect)
             if defect.claim and all(cause.only == "" for cause in defect.causes):
                 without = off(defect.claim, getattr(claims, defect.claim))
-                with suppress(ValueError):  # others of those declined go with it
+                with suppress(ValueError):  # another claim depends on this one
                     self.unclaimed = replace(self.unclaimed, **{defect.claim: without})
                     self.undrawn.append(defect)
 
     def __call__(self, drawn: Any) -> None:
-        """Raises SetAside if the drawn program contains a known cause."""
+        """Raise SetAside if the drawn program contains a known cause."""
         for defect in self.defects:
             if defect.within(drawn, self.law.number):
                 self.left_out[defect.id] += 1
@@ -46,7 +46,9 @@ class Aside:
 
     @property
     def takes_all(self) -> str:
-        """The defect whose cause is in every program of the law, so that nothing is left to draw; empty without one."""
+        """The id of the defect whose cause is in every program of the law, so that nothing is left to draw; empty
+        without one.
+        """
         if concerns(self.law, self.unclaimed):
             return ""
         return next(each.id for each in self.undrawn)
@@ -56,12 +58,12 @@ class Aside:
         return self.law.draws(self.unclaimed)
 
     def count_undrawn(self, claims: Claims, examples: int) -> None:
-        """Estimates from a sample how many programs declined claims have left out, and adds them to ``left_out``."""
+        """Estimate from a sample how many programs the declined claims have left out, and add them to ``left_out``."""
         if not self.undrawn:
             return
         drawn = sample(self.law.draws(claims), SAMPLE)
         for defect in self.undrawn:
-            if defect.causes[0].rounds_to:  # each was drawn with other numbers than it would have had
+            if defect.causes[0].rounds_to:  # every program was drawn with other values
                 self.left_out[defect.id] += examples
                 continue
             there = sum(defect.within(each, self.law.number) for each in drawn)

@@ -1,4 +1,4 @@
-"""The law that a failing program breaks by its values, whichever law it was drawn for."""
+"""The law that a failing program breaks by its values, regardless of the law for which it was drawn."""
 
 from collections.abc import Mapping
 from dataclasses import replace

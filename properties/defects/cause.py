@@ -11,20 +11,22 @@ from lockstep.properties.defects.needs import has, is_counted, is_named
 from lockstep.properties.strategies.features import FEATURES
 from lockstep.properties.strategies.within import beyond
 
-MORE_DIGITS = "numbers with more digits than "  # and a dtype: a need of values, and not of programs
+MORE_DIGITS = "numbers with more digits than "  # followed by a dtype; a need of the values, not of the program
 
 
 @dataclass(frozen=True)
 class Cause:
-    """``needs``: names from `properties.defects.needs`; empty if the plainest program fails. ``only``: the number of
-    the family of laws, such as "P18", that must judge a program to see the defect; empty if any law sees it.
+    """The cause of a defect.
+
+    ``needs``: names from `properties.defects.needs`; empty if the plainest program fails. ``only``: the number of the
+    family of laws, for example "P18", that must judge a program to see the defect; empty if any law sees it.
     """
 
     needs: frozenset[str]
     only: str = ""
 
     def within(self, drawn: Any, family: str = "") -> bool:
-        """True if a program or call that a law of this family is about to run contains it."""
+        """True if the law of this family is about to run a program or call that contains the cause."""
         return bool(self.needs) and self.only in ("", family) and self.needs <= has(drawn)
 
     @property
@@ -64,7 +66,7 @@ def declining(claims: Claims, scenario: Scenario) -> dict[str, Claims]:
     for each in fields(Claims):
         value = getattr(claims, each.name)
         if (without := off(each.name, value)) != value:
-            with suppress(ValueError):  # others go with it
+            with suppress(ValueError):  # another claim depends on this one
                 less = replace(claims, **{each.name: without})
                 if beyond(less, scenario):
                     found[each.name] = less

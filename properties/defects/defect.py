@@ -42,7 +42,7 @@ class Defect:
         return " and ".join(dict.fromkeys(str(face["verdict"]) for face in self.faces))
 
     def within(self, drawn: Any, family: str) -> bool:
-        """True if a program or call that a law of this family is about to run contains a cause of it."""
+        """True if the law of this family is about to run a program or call that contains one of the causes."""
         return any(cause.within(drawn, family) for cause in self.causes)
 
     def words(self) -> str:
@@ -103,7 +103,7 @@ def the_same(known: Iterable[Defect], cause: Cause, manner: str) -> Defect | Non
                 wider = Cause(cause.needs & other.needs, cause.only)
                 if wider.needs or not (cause.needs and other.needs):
                     return replace(defect, causes=(*defect.causes[:place], wider, *defect.causes[place + 1 :]))
-    for defect in known:  # only now: one of them may have this very cause
+    for defect in known:  # only after all were compared, as one of them may have exactly this cause
         for other in defect.causes:
             alike = other.only == cause.only and are_alternatives(cause.telling, other.telling)
             if alike and defect.manner == manner:

@@ -11,12 +11,15 @@ from pathlib import Path
 
 from lockstep.properties.defects.defect import Defect
 
-PATIENCE = 120.0  # seconds without any law's end after which nobody is waited for: a process may have died
+PATIENCE = 120.0  # seconds; if no law ends for so long, waiting ends, as a process may have died
 PAUSE = 0.02
 
 
 class Ledger:
-    """``folder``: the folder in which the processes of the run leave notes for one another; None for one process."""
+    """The defects filed so far.
+
+    ``folder``: the folder in which the processes of the run leave notes for one another; None for one process.
+    """
 
     def __init__(self, folder: Path | None = None) -> None:
         self.folder = folder
@@ -32,7 +35,7 @@ class Ledger:
         return tuple(sorted(mine, key=lambda each: (each.implementation, int(each.id[1:]))))
 
     def file(self, defect: Defect) -> None:
-        """Files a defect, or what has become known of one."""
+        """File a defect, or a changed version of one."""
         self._defects[defect.implementation, defect.id] = defect
         if self.folder is not None:
             whose = zlib.crc32(defect.implementation.encode())
@@ -43,18 +46,18 @@ class Ledger:
         return f"D{len(self.defects(implementation)) + 1}"
 
     def wait_to_begin(self, place: int) -> None:
-        """Returns once no law before this one is about to file a defect."""
+        """Wait until no earlier law is about to file a defect."""
         if self.folder is not None:
             self._wait(lambda: not any(each < place for each in self._noted("judging") - self._noted("done")))
 
     def wait_to_judge(self, place: int) -> None:
-        """Returns once all laws before this one have ended. Until this one has, those that come later do not begin."""
+        """Wait until all earlier laws have ended. Later laws do not begin before this one has ended."""
         if self.folder is not None:
             (self.folder / f"{place}.judging").touch()
             self._wait(lambda: self._noted("done") >= {*range(place)})
 
     def done(self, place: int) -> None:
-        """Takes note that a law has ended."""
+        """Note that a law has ended."""
         if self.folder is not None:
             (self.folder / f"{place}.done").touch()
 
@@ -73,7 +76,7 @@ class Ledger:
 
 
 def _write(path: Path, text: str) -> None:
-    """All of it or nothing, whoever reads meanwhile."""
+    """Write the file in one step, so that no reader sees a part of it."""
     aside = path.with_suffix(".part")
     aside.write_text(text)
     aside.replace(path)

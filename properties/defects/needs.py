@@ -1,7 +1,8 @@
-"""Needs: the set of names of all that a program has and the plainest one has not. Causes are made of these.
+"""The needs of a program: the names of everything that it has and the plainest program lacks. Causes consist of needs.
 
-Named features come first (`properties.strategies.features`). What no feature tells is told by the fields that are not
-as usual, and by how many there are of what is counted, so that no two programs that differ in kind look alike.
+Named features come first, see `properties.strategies.features`. Further needs name the fields that differ from their
+defaults, and the counts of ranks, parameters and the like. So any two programs that differ in kind have different
+needs.
 """
 
 from collections.abc import Iterator, Mapping
@@ -17,20 +18,23 @@ from lockstep.properties.exercise import Exercise
 from lockstep.properties.models.scenario import ModelScenario
 from lockstep.properties.strategies.features import FEATURES
 
-FREEZES = {"freeze", "Freeze"}  # of programs that freeze a parameter, not of those that only train one again
-# Features that bring a program into one state, here that of a frozen parameter. A class that fails in one manner with
-# either has one defect.
+FREEZES = {"freeze", "Freeze"}  # needs of programs that freeze a parameter, but not of those that only train one again
+# Features that lead to the same state, here a frozen parameter. A class that fails in one manner with either of them
+# has one defect.
 ALTERNATIVES = (frozenset({"frozen parameters", "freeze"}),)
 AGAIN = "parameters that are trained again"
-# What was frozen from the start is trained again at once; what a program froze, only after gradients were zeroed.
+# A parameter that was frozen from the start is trained again at once. One that an event froze is trained again only
+# after gradients were zeroed.
 BEFORE_AGAIN = frozenset({"frozen parameters", "freeze", "zero grad"})
 COUNTED = {"rank", "parameter", "element", "micro-batch", "step", "window"}
 PLAIN_FIELDS = {"world_size", "parameters", "program", "caller", "sparse", "wire", "only", "learning_rate", "roles"}
 
 
 def needs(drawn: Any) -> frozenset[str]:
-    """Of what a law draws, all that is not as in the plainest: a program on two ranks with one parameter of one element
-    and one micro-batch has none. Of several things, that of each.
+    """The needs of a drawn program: everything in which it differs from the plainest one.
+
+    A program on two ranks with one parameter of one element and one micro-batch has none. A tuple has the needs of all
+    its items.
     """
     if isinstance(drawn, tuple):
         return frozenset().union(*map(needs, drawn))
@@ -40,29 +44,31 @@ def needs(drawn: Any) -> frozenset[str]:
         return frozenset(_of_a_model(drawn))
     if isinstance(drawn, Exercise):
         return frozenset(_unusual(f"{drawn.called}:", drawn))
-    return frozenset()  # what is drawn beside a program, such as a moment, is the law's
+    return frozenset()  # values drawn beside a program, for example a moment, belong to the law
 
 
 def has(drawn: Any) -> frozenset[str]:
-    """Its needs, and the names that go without saying: what a program contains, to be compared with a cause."""
+    """The needs of a program and the names that they imply: everything that it contains, to be compared with a
+    cause.
+    """
     if isinstance(drawn, tuple):
         return frozenset().union(*map(has, drawn))
     return _named_of_a_program(drawn) if isinstance(drawn, Scenario) else needs(drawn)
 
 
 def are_alternatives(one: frozenset[str], other: frozenset[str]) -> bool:
-    """True if two causes differ only in the features by which a program comes into one state."""
+    """True if two causes differ only in features that lead to the same state."""
     differs = one ^ other
     return any(differs <= each for each in ALTERNATIVES) or (AGAIN in one & other and differs <= BEFORE_AGAIN)
 
 
 def is_named(need: str) -> bool:
-    """True if it is a feature, in words, and not only a field or a number."""
+    """True if the need is a feature in words, not only a field or a count."""
     return need[:1].islower() and ":" not in need and "_" not in need
 
 
 def is_counted(need: str) -> bool:
-    """True if it only says how many there are of something at least."""
+    """True if the need only says that there are at least so many of something."""
     number, _, what = need.partition(" ")
     return number.isdigit() and what.removesuffix("es").removesuffix("s") in COUNTED
 
@@ -81,7 +87,7 @@ def _named_of_a_program(scenario: Scenario) -> frozenset[str]:
     return frozenset(found)
 
 
-# What is no feature, but not claimed by everybody: in the words of `properties.strategies.within.beyond`.
+# Not features, but not claimed by every implementation; named as in `properties.strategies.within.beyond`.
 MORE: Mapping[str, Any] = {
     "different hook orders": hook_orders_differ,
     "scalars": lambda s: any(each.shape == () for each in s.parameters),
@@ -91,7 +97,7 @@ MORE: Mapping[str, Any] = {
     "several forwards before a backward": lambda s: any(batch.forwards > 1 for batch in s.microbatches),
     "several backwards": lambda s: any(batch.backwards > 1 for batch in s.microbatches),
     "several backwards that synchronize": several_at_once,
-    # And what nobody can decline.
+    # No implementation can decline these.
     "frozen parameters": lambda s: not all(each.trainable for each in s.parameters),
     AGAIN: lambda s: any(not event.frozen for _, event in s.events(Freeze)),
     "another order than that of registration": lambda s: any(
@@ -102,7 +108,7 @@ MORE: Mapping[str, Any] = {
 }
 
 
-# What has the one has the other, too.
+# A program that has the key has the values, too.
 _IMPLIED: Mapping[str, tuple[str, ...]] = {
     "different hook orders": ("another order than that of registration", "2 parameters"),
     "unused": ("2 parameters",),
@@ -167,7 +173,7 @@ def _of_a_model(scenario: ModelScenario) -> Iterator[str]:
 
 
 def _unusual(of: str, thing: Any, apart: set[str] = frozenset()) -> Iterator[str]:  # type: ignore[assignment]
-    """The names of the fields that do not have their default."""
+    """The names of the fields that differ from their defaults."""
     assert is_dataclass(thing)
     for item in fields(thing):
         if item.name not in apart and item.default is not MISSING and getattr(thing, item.name) != item.default:

@@ -1,12 +1,12 @@
-"""Experiments with a failure that was found, whose results reports tell.
+"""Experiments with a failure. Reports print their results.
 
-rerunning    how often it comes again, and whether time or earlier examples are the reason
-confirming   whether it stands, and what real processes make of it
-diagnosis    all that follows, in one result
-core         the least of its program that goes wrong by itself
-shares       which contributions are in the first wrong value
-guess        what would give just such values
-rounding     whether it is that numbers travel in too narrow a dtype
-claims       on which claims it hangs
-starting     whether ranks are equal, only later than claimed
+rerunning    counts how often it recurs, and checks if time or earlier examples cause it
+confirming   decides if it counts, and runs it on real processes
+diagnosis    runs all further experiments and collects their results
+core         the smallest part of its program that fails without the law
+shares       the coefficient of each contribution in the first wrong value
+guess        a known cause that explains the wrong values
+rounding     checks if gradients are sent in too narrow a dtype
+claims       the claims without which it does not occur
+starting     checks if ranks are equal, but later than claimed
 """

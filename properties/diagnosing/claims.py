@@ -1,4 +1,4 @@
-"""On which claims a failure hangs: if one of them is declined, it is gone. Programs without it are run to see that."""
+"""The claims without which a failure does not occur. They are found by running programs without them."""
 
 from collections import Counter
 from collections.abc import Iterator
@@ -15,13 +15,13 @@ from lockstep.properties.strategies.within import beyond
 from lockstep.properties.trial import Trial
 from lockstep.properties.verdict import LawBroken
 
-TRIED = 8  # programs without a claim, none of which may go wrong in the same way
+TRIED = 8  # programs without the claim that are run; none may fail in the same manner
 
 
 def hangs_on(trial: Trial, broken: LawBroken, scenario: Scenario) -> Iterator[str]:
-    """The claims that nobody has declared and that are taken to hold, without which nothing goes wrong in this way.
+    """The assumed, undeclared claims without which nothing fails in this manner.
 
-    ``scenario``: the smallest program that does.
+    ``scenario``: the smallest failing program.
     """
     of, way = trial.implementation, manner(broken)
     for name in of.undeclared:

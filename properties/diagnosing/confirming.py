@@ -1,4 +1,4 @@
-"""A failure on real processes: whether it stands, and what a real backend makes of it."""
+"""Decide if a failure counts, and describe its result on real processes."""
 
 import re
 from collections import Counter
@@ -15,11 +15,11 @@ from lockstep.properties.verdict import LawBroken, Refused
 from lockstep.worlds.contract import errors_of
 from lockstep.worlds.unmatched import UNMATCHED
 
-# Seconds on gloo for a failure that the simulated world has shown: it only says what a real backend makes of it.
+# Seconds on gloo for a failure found on the simulated world. That run only adds the result of a real backend.
 CONFIRM_LIMIT = 2.0
-# Of so many runs on gloo it is told that none has failed: fewer are no evidence.
+# The least number of passing runs on gloo that is reported; fewer are no evidence.
 ENOUGH = 4
-# As Python prints it: where, what, and the line of code.
+# A warning as Python prints it: the place, the message, and the line of code.
 _WARNING = re.compile(r"^.+:\d+: \w*Warning: .*(\n  .*)?", re.MULTILINE)
 ONE_ORDER = (
     "gloo gave the right values, and so does sim where it adds in the order of ranks: the failure depends on the order "
@@ -32,10 +32,10 @@ CARRIED_OUT = (
 
 
 def confirm(law: Law, trial: Trial, failure: Failure) -> Failure | None:
-    """Runs a failure again, to see how often it fails, and on gloo, to say what a real backend makes of it.
+    """Run a failure again to count how often it occurs, and run it on gloo.
 
-    None: it is an artefact of simulating ranks in one process, and no failure. A failure that gloo does not show but
-    that is gone when collectives finish at once is a race: allowed by the contract, not seen this time.
+    None if it is an artefact of simulating ranks in one process, and no failure. A failure that gloo does not show, and
+    that disappears if collectives finish at once, is a race: allowed by the contract, but not seen this time.
     """
     again = repeat(law, trial, failure)
     if again is None:
@@ -48,7 +48,7 @@ def confirm(law: Law, trial: Trial, failure: Failure) -> Failure | None:
         words = "shrunk on the simulated world, which shows it too." if failure.simulated else ""
         return replace(failure, elsewhere=words)
     real = replace(trial, world=trial.confirm_on(), confirm_on=None, limit=None, apart=True, left=Counter())
-    if failed < runs:  # the simulated world does the same every time, so the implementation does not
+    if failed < runs:  # the simulated world is deterministic, so the implementation is not
         there, runs = rerun(law, real, failure.drawn, REPEAT_SECONDS)
         told = f"on gloo it fails in {len(there)} of {runs} runs." if there or runs >= ENOUGH else ""
         return replace(failure, elsewhere=told)
@@ -70,7 +70,8 @@ def confirm(law: Law, trial: Trial, failure: Failure) -> Failure | None:
     try:
         law.check(at_once, failure.drawn)
     except (Refused, LawBroken):
-        # Chance may have failed each time on sim and passed once on gloo: only what gloo never shows is an artefact.
+        # A random failure may occur each time on sim and pass once on gloo. It is an artefact only if gloo never shows
+        # it.
         there, runs = rerun(law, real, failure.drawn, REPEAT_SECONDS)
         return replace(failure, elsewhere=f"on gloo it fails in {len(there)} of {runs} runs.") if there else None
     words = "gloo gave the right values this time, and so does sim if collectives finish at once: a race."
@@ -78,8 +79,9 @@ def confirm(law: Law, trial: Trial, failure: Failure) -> Failure | None:
 
 
 def _only_simulated(trial: Trial, failure: Failure) -> bool:
-    """Of a law about what only sim lets one choose: whether the program goes wrong on sim in that manner without any of
-    it, with any timing, and on gloo never.
+    """True for an artefact of sim, if the law is about choices that only sim offers.
+
+    The program alone then fails in the same manner on sim, with any timing, but never on gloo.
     """
     scenario = failure.broken.scenario
     if trial.confirm_on is None or not isinstance(scenario, Scenario) or took_the_clock(failure.broken):
@@ -99,13 +101,15 @@ def _only_simulated(trial: Trial, failure: Failure) -> bool:
 
 
 def _unmatched(trial: Trial) -> bool:
-    """True if ranks launched what had no other side, although every one of them came to its end."""
+    """True if some collectives or messages had no counterpart, although every rank finished."""
     return any(left.startswith(UNMATCHED) for left in trial.left)
 
 
 def _check_soon(law: Law, trial: Trial, failure: Failure) -> None:
-    """Checks the law on a failure's example, with little patience where that is safe: what hangs without having hung
-    before may be a slow machine's, and gets the world's whole limit. Ranks that do not match may well hang.
+    """Check the law on a failure's example with a short time limit where that is safe.
+
+    A hang that was not seen before may be due to a slow machine, so it gets the world's whole limit. Ranks with
+    mismatched collectives are expected to hang.
     """
     try:
         law.check(replace(trial, limit=CONFIRM_LIMIT), failure.drawn)
@@ -117,9 +121,7 @@ def _check_soon(law: Law, trial: Trial, failure: Failure) -> None:
 
 
 def printed(broken: LawBroken) -> str:
-    """The last output of the ranks that died, on one line, without warnings, which are no cause; empty where nothing is
-    left.
-    """
+    """The last output of ranks that died, in one line, without warnings; empty if nothing is left."""
     for report in broken.outcome:
         if report.error is None or report.error.kind != "died":
             continue

@@ -1,7 +1,8 @@
-"""The core of a failure: the least of its program that goes wrong by itself.
+"""The core of a failure: the smallest part of its program that fails without the law.
 
-A law's smallest program has in it what the law is about, such as a step or a file. Where less of it computes wrong
-values already, or does not run to its end, not this law alone is broken; and what breaks many laws has one core.
+A law's smallest program contains everything that the law is about, for example a step or a file. If a part of it
+already computes wrong values or does not finish, then more than this law is broken. Failures of many laws may have one
+core.
 """
 
 from collections import Counter
@@ -22,12 +23,13 @@ from lockstep.properties.trial import Trial
 from lockstep.properties.verdict import LawBroken, Refused
 from lockstep.worlds.contract import to_blame
 
-MOST_LATE = 3  # runs such as only a clock ends
+MOST_LATE = 3  # runs that only a time limit ends
 
 
 def core(trial: Trial, failure: Failure, most_runs: int = MOST_RUNS) -> Scenario | None:
-    """The least of a failure's program that goes wrong in the same manner, held to the oracle alone, on the simulated
-    world. None: the whole of it does not go wrong there as the failure does, or only after some time.
+    """The smallest part of a failure's program that fails in the same manner, compared with the oracle alone, on sim.
+
+    None if the whole program does not fail there as the failure does, or only by exceeding a time limit.
     """
     scenario = failure.broken.scenario
     simulated = trial.world if trial.world.name == "sim" else trial.sim() if trial.sim is not None else None
@@ -49,8 +51,10 @@ def core(trial: Trial, failure: Failure, most_runs: int = MOST_RUNS) -> Scenario
 
 
 def explains(whole: LawBroken, failure: Failure, trial: Trial) -> bool:
-    """True if a program that goes wrong by itself goes wrong as it did under the law: with a value that is not right
-    before or where the law saw one, or with the same errors. Those of real ranks are others, for the same reason.
+    """True if a program that fails without its law fails as it did under the law.
+
+    That is, it has a wrong value no later than the one that the law found, or the same errors. Errors of real ranks may
+    differ from those on sim for the same reason.
     """
     mine, its = failure.broken.difference, whole.difference
     if type(whole) is not type(failure.broken) or (mine is None) != (its is None):
@@ -61,8 +65,9 @@ def explains(whole: LawBroken, failure: Failure, trial: Trial) -> bool:
 
 
 def manner(broken: LawBroken | None) -> tuple[Any, ...] | None:
-    """The manner in which a program fails: its first wrong value and the kind of event before it, or its errors. What a
-    smaller program does in another manner may have another cause.
+    """The manner in which a program fails: its first wrong quantity and the kind of event before it, or its errors.
+
+    A smaller program that fails in another manner may have another cause.
     """
     if broken is None:
         return None
@@ -74,7 +79,7 @@ def manner(broken: LawBroken | None) -> tuple[Any, ...] | None:
 
 
 def goes_wrong(trial: Trial, scenario: Scenario) -> LawBroken | None:
-    """The failure of a program by itself, if it fails, and if the oracle can tell."""
+    """The failure of a program without any law; None if it does not fail or the oracle cannot decide."""
     if beyond(trial.claims, scenario) or reads_stepped_gradients(scenario):
         return None
     try:

@@ -1,4 +1,4 @@
-"""Experiments on a failure that stands, and all that they have told, in one object for the reports."""
+"""Experiments on a confirmed failure, with all their results in one object for the reports."""
 
 from dataclasses import dataclass
 
@@ -21,15 +21,16 @@ from lockstep.worlds.contract import Collective, Outcome
 
 @dataclass(frozen=True)
 class Diagnosis:
-    """All that is known of a failure. If it is no program of events, for example a call, only the failure itself.
+    """All results on a failure. If it has no program of events, for example for a call, only the failure itself.
 
-    ``core``: the least of its program that goes wrong in the same manner by itself, if it always does. ``expected``:
-    what must come out; None where the oracle does not know. ``recorded``: a run with what went into its collectives;
-    ``trained``: by rank, its collectives since construction, or None where these are not known.
-    ``shares``: the contributions in the first wrong value, and ``guess``, what would give just such values, in words;
-    neither where it cannot be told. ``starts_later``: whether all is right if ranks need to be equal from the first
-    forward on only. ``hangs_on``: the
-    claims that nobody has declared, and without which nothing goes wrong in this way.
+    - ``recorded``: a run with the inputs of its collectives.
+    - ``trained``: by rank, its collectives since construction; None if they are not known.
+    - ``core``: the smallest part of its program that fails in the same manner without the law, if it always fails.
+    - ``expected``: the expectation; None if the oracle does not know it.
+    - ``shares``: the contributions in the first wrong value; empty if they cannot be found.
+    - ``guess``: a cause that would give just such values, in words; None if there is none.
+    - ``starts_later``: everything is right if ranks need to be equal only from the first forward on.
+    - ``hangs_on``: undeclared claims without which nothing fails in this manner.
     """
 
     failure: Failure
@@ -44,20 +45,18 @@ class Diagnosis:
 
     @property
     def broken(self) -> LawBroken:
-        """The way in which the law was broken."""
+        """The way in which the law is broken."""
         return self.failure.broken
 
     @property
     def always(self) -> bool:
-        """True if it was seen in every run."""
+        """True if it occurred in every run."""
         failed, runs = self.failure.seen
         return failed == runs
 
 
 def diagnose(trial: Trial, failure: Failure, to_the_core: bool = True) -> Diagnosis:
-    """Runs a failure's program again, whole and in parts. Not ``to_the_core``: without looking for that, which takes
-    the most runs.
-    """
+    """Run a failure's program again, whole and in parts. ``to_the_core``: also find its core, which takes most runs."""
     broken, scenario = failure.broken, failure.broken.scenario
     found = Diagnosis(failure, broken.outcome)
     if not isinstance(scenario, Scenario):
@@ -66,7 +65,7 @@ def diagnose(trial: Trial, failure: Failure, to_the_core: bool = True) -> Diagno
     expected = _expected(trial, scenario)
     later = starts_later(trial, broken)
     recorded, trained = (broken.outcome, None) if took_the_clock(broken) or not found.always else _run(trial, broken)
-    # Where it came from is asked with other data, run by run; what another model contributes is no share of this one's.
+    # The origin is found by runs with other data. Contributions of another model are no shares of this one.
     another = scenario.caller.beside or scenario.caller.joint
     traced = broken.difference is not None and found.always and not another
     shares, guessed = _origin(trial, broken) if traced else ((), None)
@@ -82,9 +81,10 @@ def _expected(trial: Trial, scenario: Scenario) -> Expectation | None:
 
 
 def _run(trial: Trial, broken: LawBroken) -> tuple[Outcome, tuple[tuple[Collective, ...], ...] | None]:
-    """The run with what went into its collectives, without looks at shards; and by rank all collectives since
-    construction, None if a rank did not come to its end. For what costs much to run again, or might end otherwise, the
-    run that was seen will do.
+    """A run with the inputs of its collectives, without looks at shards; and by rank all collectives since
+    construction, None if a rank did not come to its end.
+
+    The original run is used if another one would cost much or might end differently.
     """
     outcome = trial.outcome(job(trial.implementation.name, broken.scenario, True, broken.choices))
     outcome = as_a_world(outcome, broken.scenario)
@@ -94,7 +94,7 @@ def _run(trial: Trial, broken: LawBroken) -> tuple[Outcome, tuple[tuple[Collecti
 
 
 def _origin(trial: Trial, broken: LawBroken) -> tuple[tuple[Share, ...], str | None]:
-    """Its shares, and a guess. Neither off the exact tier."""
+    """The shares and a guess. Both are empty if values are not exact."""
     shares: tuple[Share, ...] = ()
     assert broken.difference is not None
     try:

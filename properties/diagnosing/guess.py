@@ -1,4 +1,4 @@
-"""A guess at what went wrong, made only where the arithmetic fits every element of the wrong parameter exactly."""
+"""A guess at the cause, made only if the arithmetic fits every element of the wrong parameters exactly."""
 
 from collections.abc import Iterator
 from dataclasses import replace
@@ -19,10 +19,10 @@ from lockstep.properties.verdict import LawBroken
 
 
 def guess(broken: LawBroken, expected: Expectation) -> str | None:
-    """The known cause that gives exactly these values in every wrong parameter, on every rank; None if there is none.
+    """The known cause that gives exactly these values in every wrong parameter on every rank; None if there is none.
 
-    One rank alone may mislead: of 1 and 3 the mean divided by two once more is rank 0's own gradient. After clipping
-    all may: to a norm of 1, a gradient of its own is 1, and so is nearly any other.
+    One rank alone may mislead: the mean of 1 and 3 divided by two once more is rank 0's own gradient. After clipping
+    all ranks may mislead: clipped to a norm of 1, a single gradient is 1 whatever it was.
     """
     difference, scenario = broken.difference, broken.scenario
     assert difference is not None
@@ -38,12 +38,12 @@ def guess(broken: LawBroken, expected: Expectation) -> str | None:
             continue
         if difference.quantity == "gradient":
             if difference.place not in expected.gradients:
-                return None  # they are open, as after some overflows
+                return None  # gradients are not specified, as after some overflows
             pairs = zip(result["gradients"][difference.place], expected.gradients[difference.place], strict=True)
         elif difference.place < 0:
             pairs = zip(result["initial"], expected.initial, strict=True)
         else:
-            return None  # a step has done more to it than these hypotheses know
+            return None  # the hypotheses do not cover values after a step
         for parameter, (seen, wanted) in enumerate(pairs):
             if isinstance(wanted, Inside):
                 return None  # the hypotheses are exact values
@@ -64,7 +64,10 @@ def _equal(seen: Any, values: Any) -> bool:
 def _hypotheses(
     scenario: Scenario, difference: Difference, observer: int, parameter: int, wanted: Any
 ) -> Iterator[tuple[str, Any]]:
-    """In words that speak of the rank where the difference was seen first, and what it means for the observer."""
+    """The words and values of each hypothesis. The words name the rank where the difference was first seen.
+
+    The values are those for ``observer``.
+    """
     ranks, divisor = scenario.world_size, _divisor(scenario, difference.place)
     shape = scenario.parameters[parameter].shape
     if difference.quantity == "parameter":
@@ -81,7 +84,7 @@ def _hypotheses(
         yield "divided by the number of ranks that remain, not of all", expected * divisor / (ranks - len(gone))
     scale = scenario.loss_scale
     if scale is not None and _rescaled(scenario, difference.place) and divisor & (divisor - 1) == 0:
-        # Scales are powers of two as well: who divides by a wrong one and who forgets the ranks look the same.
+        # Scales are powers of two too. So a wrong scale and a forgotten division by the number of ranks look the same.
         yield "not divided by the loss scale", expected * scale.initial
         yield "divided by the loss scale twice", expected / scale.initial
     else:
@@ -100,21 +103,21 @@ def _hypotheses(
 
 
 def _rescaled(scenario: Scenario, place: int) -> bool:
-    """True if gradients are divided by the loss scale up to an event, or the scale may have changed."""
+    """True if gradients are divided by the loss scale before an event ends, or if the scale may have changed."""
     return any(at <= place for at in scenario.places(Step, Unscale))
 
 
 def _divisor(scenario: Scenario, place: int) -> int:
-    """The divisor of the mean that is due at an event."""
+    """The divisor of the mean at an event."""
     gone = scenario.gone(place)
     return scenario.world_size - (len(gone) if scenario.standings[place].divide_by == DIVISORS[1] else 0)
 
 
 def local_gradient(scenario: Scenario, rank: int, place: int, parameter: int) -> Any:
-    """The gradient of one rank without the others: the same program on a world of its samples alone.
+    """The gradient of one rank without the others: the same program run on its samples alone.
 
-    None where it has no gradient or an enclosed one, and where it has run out of micro-batches before, or uses no
-    parameter in one of them: it has no such program.
+    None if the gradient is missing or enclosed. Also None if no such program exists, because the rank has run out of
+    micro-batches before, or uses no parameter in one of them.
     """
     if any(rank in scenario.gone(number) for number in range(place + 1)):
         return None
@@ -129,7 +132,7 @@ def local_gradient(scenario: Scenario, rank: int, place: int, parameter: int) ->
     if not all(any(batch.orders) for batch in batches.values()):
         return None
     table = (batches.get(at, event.on_one_rank()) for at, event in enumerate(scenario.program))
-    # All samples stay, so that each keeps its numbers; the silent ones add zero; the mean over all of them is undone.
+    # All samples stay, so that each keeps its numbers. Silent samples add zero. The mean over all of them is undone.
     alone = scenario.on_ranks(1, program=tuple(table))
     values = interpret(alone).gradients[place][parameter]
     if values is None or isinstance(values, Inside):

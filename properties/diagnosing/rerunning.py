@@ -1,4 +1,4 @@
-"""Failures once more: how often they come again, and whether time or earlier examples are the reason."""
+"""Repeat failures: count how often they recur, and check if time or earlier examples are the reason."""
 
 import time
 from collections import Counter
@@ -12,15 +12,15 @@ from lockstep.properties.trial import Trial
 from lockstep.properties.verdict import LawBroken
 from lockstep.worlds.contract import errors_of
 
-# How often, and for how many seconds at most, a shrunk failure is run again to see whether it always fails.
-# One that has been shrunk on the simulated world, which shows it too, has fewer seconds, unless it hangs.
+# The limits, in runs and seconds, for repeating a shrunk failure to see if it always fails. One shrunk on the simulated
+# world gets fewer seconds, unless it hangs.
 REPEATS, REPEAT_SECONDS, SIMULATED_SECONDS = 8, 10.0, 2.0
-TIMES = 2  # runs of a failure in processes that have run others, and in fresh ones
-SURELY = 4  # runs in fresh ones that fail, where in the others it does not always
+TIMES = 2  # runs of a failure in used processes, and in fresh ones
+SURELY = 4  # failing runs in fresh processes that are needed if it does not always fail in used ones
 
 
 def rerun(law: Law, trial: Trial, drawn: Any, seconds: float) -> tuple[list[LawBroken], int]:
-    """Checks the law a few times on one example: how it was broken, and in how many runs."""
+    """Check the law several times on one example. Returns the failures, and the number of runs."""
     failures: list[LawBroken] = []
     runs, since = 0, time.monotonic()
     while runs < REPEATS and time.monotonic() - since < seconds:
@@ -31,10 +31,10 @@ def rerun(law: Law, trial: Trial, drawn: Any, seconds: float) -> tuple[list[LawB
 
 
 def repeat(law: Law, trial: Trial, failure: Failure) -> Failure | None:
-    """Runs a failure again on its world and counts in how many runs it is seen; the run that found it counts.
+    """Run a failure again on its world, and count the failing runs, including the run that found it.
 
-    One that was shrunk on the simulated world must fail on its own as well, and one that hangs with all of its world's
-    patience; else what was found there stands instead, if anything was.
+    A failure shrunk on the simulated world must also occur on its own world. One that hangs must occur with the world's
+    whole limit. Otherwise the originally found failure is used instead, if there is one.
     """
     here = failure.found.broken if failure.found and failure.simulated else failure.broken
     hangs = took_the_clock(here)
@@ -51,7 +51,7 @@ def repeat(law: Law, trial: Trial, failure: Failure) -> Failure | None:
 
 
 def paused(law: Law, trial: Trial, failures: Sequence[Failure]) -> bool:
-    """True if time ended all of these, which is no part of a scenario, and none is ended so again."""
+    """True if all failures exceeded the time limit, and none does so again. Time is no part of a scenario."""
     late = [failure for failure in failures if _took_too_long(failure.broken)]
     return bool(late) and len(late) == len(failures) and not any(fails(law, trial, failure) for failure in failures)
 
@@ -61,10 +61,10 @@ def _took_too_long(broken: LawBroken) -> bool:
 
 
 def owes_to_the_past(law: Law, trial: Trial, failures: Sequence[Failure]) -> bool:
-    """True if one of these fails each time where it was found, and never in processes in which nothing has run before;
-    or each time in these, and not where it was found.
+    """True if the result of some failure depends on earlier examples in the process.
 
-    Not one by chance, which may pass or fail in either.
+    That is, it always fails where it was found and never in fresh processes, or always fails in fresh ones and not
+    where it was found. A random failure is neither.
     """
     fresh = replace(trial, apart=True)
     for failure in failures:
@@ -79,7 +79,7 @@ def owes_to_the_past(law: Law, trial: Trial, failures: Sequence[Failure]) -> boo
 
 
 def owes_to_sharing(law: Law, trial: Trial, failures: Sequence[Failure]) -> bool:
-    """True if one of these fails each time, and never where simulated ranks have state of their own."""
+    """True if a failure occurs each time, but never if simulated ranks have separate state."""
     own = replace(trial, own_state=True, witnessed=Counter())
     for failure in failures:
         if not took_the_clock(failure.broken) and not fails(law, own, failure) and fails(law, trial, failure, all):
@@ -90,5 +90,5 @@ def owes_to_sharing(law: Law, trial: Trial, failures: Sequence[Failure]) -> bool
 def fails(
     law: Law, trial: Trial, failure: Failure, how: Callable[[Iterable[bool]], bool] = any, times: int = TIMES
 ) -> bool:
-    """True if the law is broken on its example, in any of a few runs, or in all."""
+    """True if the law is broken on the failure's example in any of a few runs, or in all of them."""
     return how(how_broken(law, trial, failure.drawn, []) is not None for _ in range(times))

@@ -1,4 +1,4 @@
-"""Rounding as the reason of a failure: gradients travel in a narrower dtype than any parameter has."""
+"""Rounding as the cause of a failure: gradients are sent in a narrower dtype than any parameter has."""
 
 import numpy as np
 
@@ -10,13 +10,13 @@ from lockstep.properties.judging.traffic import reductions
 from lockstep.properties.trial import Trial
 from lockstep.properties.verdict import LawBroken
 
-SPARE = 2  # digits by which a sum may be off that was rounded more than once
+SPARE = 2  # binary digits by which a sum may be off after several roundings
 
 
 def narrow_wire(trial: Trial, broken: LawBroken) -> str:
-    """The dtype of 16 bits in which gradients travel, though no parameter has 16 bits and nobody claims it; or "".
+    """The 16-bit dtype in which gradients are sent, if no parameter has 16 bits and none is claimed; else "".
 
-    Always "" for what is no program of probes.
+    Always "" for failures without a program of probes.
     """
     if not isinstance(broken.scenario, Scenario):
         return ""
@@ -27,7 +27,9 @@ def narrow_wire(trial: Trial, broken: LawBroken) -> str:
 
 
 def rounded_to(trial: Trial, broken: LawBroken) -> str:
-    """The dtype to which the first wrong value was rounded on its way, if it is off by no more than that; else ""."""
+    """The dtype to which the first wrong value was rounded on the wire, if its error is no larger than that;
+    else "".
+    """
     dtype, difference = narrow_wire(trial, broken), broken.difference
     if not dtype or difference is None or difference.kinds or difference.quantity != "gradient":
         return ""

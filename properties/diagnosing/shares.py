@@ -1,7 +1,7 @@
-"""The origin of a wrong value: the coefficient of every contribution in it, by linearity.
+"""The origin of a wrong value: the coefficient of every contribution in it, found by linearity.
 
-The scenario is run again with all contributions but one silenced, once for each. What then arrives in the wrong element
-is the coefficient of that contribution: exact, in any dtype, whatever the implementation did with it.
+The scenario is run again once for each contribution, with all others silenced. The value that then arrives in the wrong
+element is the coefficient of that contribution. It is exact in any dtype, whatever the implementation does.
 """
 
 import math
@@ -20,7 +20,7 @@ MOST_RUNS = 64
 
 @dataclass(frozen=True)
 class Share:
-    """One contribution to a gradient, and the coefficients it has and must have in the wrong element."""
+    """A contribution to a gradient, and its actual and expected coefficients in the wrong element."""
 
     microbatch: int
     sample: int
@@ -31,11 +31,11 @@ class Share:
 
 
 def shares_of(trial: Trial, broken: LawBroken, difference: Difference) -> list[Share] | None:
-    """The shares of a wrong gradient's element that are or must be there.
+    """The nonzero shares of the wrong element of a gradient.
 
-    None where linearity does not tell: for anything but gradients, under the quadratic probe, after clipping or an
-    overflow, where a gradient has no elements or another shape, where something that is no number comes into it from
-    elsewhere, and where more runs would be needed than are worth it.
+    None if linearity gives no answer: for other values than gradients, for the quadratic probe, after clipping or an
+    overflow, for a gradient without elements or of a wrong shape, and if a non-finite value comes from elsewhere. Also
+    None if too many runs would be needed.
     """
     scenario = broken.scenario
     counts = [parameter.count for parameter in scenario.parameters]
@@ -48,13 +48,13 @@ def shares_of(trial: Trial, broken: LawBroken, difference: Difference) -> list[S
     ]
     overflows = any(batch.overflow for batch in scenario.microbatches)
     linear = scenario.probe == "linear" and not overflows and not scenario.has(Clip)
-    # What comes from a file that another run has left has all contributions in it.
+    # State from another run's file contains all contributions.
     begins_elsewhere = bool(broken.choices.get("part", {}).get("file"))
     if difference.quantity != "gradient" or not linear or begins_elsewhere or len(contributions) > MOST_RUNS:
         return None
     wrong = scenario.parameters[difference.parameter]
     if not wrong.count or (difference.actual is not None and difference.actual.shape != wrong.shape):
-        return None  # there is no such element, or it is another one
+        return None  # the element does not exist, or is another one
     shares = []
     for contribution in contributions:
         alone = replace(scenario, only=contribution)

@@ -1,4 +1,4 @@
-"""Ranks that differ after construction, and are equal from the first forward on."""
+"""Ranks that differ after construction and are equal from the first forward on."""
 
 from collections import Counter
 from dataclasses import replace
@@ -14,7 +14,9 @@ from lockstep.properties.verdict import LawBroken, Refused
 
 
 def starts_later(trial: Trial, broken: LawBroken) -> bool:
-    """True if parameters that are wrong after construction are right from the first forward on, and so is all else."""
+    """True if parameters that are wrong after construction are right from the first forward on, and everything else
+    too.
+    """
     of, scenario, difference = trial.implementation, broken.scenario, broken.difference
     apart = difference is not None and (difference.place, difference.quantity) == (-1, "parameter")
     if not apart or (of.claims.stage, of.claims.equal_from) != (None, EQUAL_FROM[0]):

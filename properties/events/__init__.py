@@ -1,11 +1,13 @@
-"""The facets of events: each kind has a module of the event's name. It says how a training loop has it, what
-must be claimed for it, its words, its lines in a script, and what is simpler.
+"""The facets of events. Each kind of event has a module of its name.
 
-    facet      the base of them all: what each has to say
+The module says how a training loop contains the event, the claims that it needs, its words, its lines in a script, and
+simpler forms of it.
+
+    facet      the base class of all facets
     loop       the training loop while it is drawn, and the kinds of its phases
-    caller     what a caller brings to the loop
+    caller     the hyper-parameters of the caller
     options    the options that are drawn for a scenario
-    claimed    what must be claimed for something to be drawn
+    claimed    conditions on claims
 """
 
 from collections.abc import Iterator
@@ -19,7 +21,8 @@ from lockstep.properties.event_modules import of_event
 from lockstep.properties.events.facet import Facet
 from lockstep.properties.events.loop import Kind
 
-# In which order seeds find the kinds that are drawn seldom. One that is not named here comes last.
+# The order of the kinds that are rarely drawn, on which the meaning of a seed depends. Kinds that are not listed come
+# last.
 _FIRST = (
     *("clip", "set hyperparameters", "move", "drop loss", "unscale", "overflow", "save and load", "save", "load"),
     *("evaluate", "infer", "nested", "together", "drop window", "freeze", "raise", "replace", "join", "end join"),
@@ -27,8 +30,10 @@ _FIRST = (
 
 
 def facet_in(package: str, event: type[Event]) -> Facet[Any]:
-    """The FACET of a package's module of the event's name. ImportError, in one line, where there is none, or where
-    nothing draws the event and no reason is given.
+    """The FACET in a package's module of the event's name.
+
+    Raises ImportError with a message of one line if there is none, or if nothing draws the event and no reason is
+    given.
     """
     facet: Facet[Any] = of_event(package, event, "FACET", Facet)
     if not (facet.kinds() or facet.undrawn):
@@ -47,25 +52,25 @@ _SPECIAL = sorted(
 
 
 def facet_of(event: Event) -> Facet[Any]:
-    """The facet of its kind: how it is drawn, told and written into a script."""
+    """The facet of an event: how it is drawn, described and written into a script."""
     return FACETS[type(event)]
 
 
 def general_draw(claims: Claims) -> tuple[Kind, ...]:
-    """The kinds of phases that are claimed, usual ones first and more often."""
+    """The claimed kinds of phases. Usual ones come first and more often."""
     rounds = range(max(kind.often for kind in _USUAL))
     usual = [kind for turn in rounds for kind in _USUAL if kind.often > turn]
     return (*usual, *(kind for kind in _SPECIAL if kind.claimed(claims)))
 
 
 def event_words(scenario: Scenario, place: int, expected: Expectation | None = None) -> list[str]:
-    """An event in words, a line for each rank where ranks differ. ``expected``: what must come of it, where known."""
+    """An event in words, with a line for each rank if ranks differ. ``expected``: its results, if known."""
     event = scenario.program[place]
     return facet_of(event).words(scenario, place, event, expected)
 
 
 def simpler(program: tuple[Event, ...]) -> Iterator[tuple[Event, ...]]:
-    """Programs in which one event is simpler."""
+    """The programs with one event replaced by a simpler one."""
     for place, event in enumerate(program):
         for plain in facet_of(event).simpler(event):
             yield (*program[:place], plain, *program[place + 1 :])

@@ -1,4 +1,4 @@
-"""An act of one rank alone: how it is drawn, told and written into a script."""
+"""An act of one rank alone: how it is drawn, described and written into a script."""
 
 from lockstep.oracle.events import ActAlone, Evaluate
 from lockstep.oracle.expectation import Expectation
@@ -23,7 +23,7 @@ ACT_ALONE = Kind(
 
 
 class ActAloneFacet(Facet[ActAlone]):
-    """The facet of what one rank does alone: how it is drawn, told and written into a script."""
+    """The facet of an act of one rank alone."""
 
     shown_by = SYNCHRONIZE
     reads = True

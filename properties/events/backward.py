@@ -1,4 +1,4 @@
-"""One micro-batch: how it is drawn, told and written into a script."""
+"""One micro-batch: how it is drawn, described and written into a script."""
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
@@ -21,7 +21,7 @@ from lockstep.properties.script import losses
 from lockstep.properties.script.seen import by_rank, compare
 from lockstep.properties.script.writer import Writer, finishes
 
-# What is said of a micro-batch in lines of their own.
+# Words on a micro-batch that get lines of their own.
 DIRECT_WORDS = "of a forward of the model itself, around what wraps it"
 MEANWHILE_WORDS = {
     "evaluates": "between its forward and its backward, a forward of all parameters without autograd, in the mode of "
@@ -45,7 +45,7 @@ OVERFLOWS_WORDS = {
 }
 ENDS_WORDS = "and then, still inside no_sync, the caller ends the synchronization"
 METRIC_WORDS = "and then the caller adds a number of its own up over the ranks"
-# The values of `loss` by what the caller reads or takes for them.
+# The values of `loss` for which the caller reads parameters, or takes gradients.
 READ, TAKEN = LOSSES[1:3], LOSSES[3:]
 
 
@@ -100,7 +100,7 @@ TOGETHER = Kind("together", _together, _accumulation, forward=True, while_joined
 OVERFLOW = Kind(
     "overflow",
     _overflow,
-    lambda claims: not claims.plain_layers,  # whose layers multiply by zeros, and infinity times zero is nan
+    lambda claims: not claims.plain_layers,  # plain layers multiply by zeros, and infinity times zero is nan
     forward=True,
     options=("loss scale",),
 )
@@ -146,7 +146,7 @@ END_INSIDE = Kind(
 
 
 class BackwardFacet(Facet[Backward]):
-    """The facet of a micro-batch: how it is drawn, told and written into a script."""
+    """The facet of a micro-batch."""
 
     shown_by = SYNCHRONIZE
 
@@ -303,12 +303,12 @@ FACET = BackwardFacet()
 
 
 def hook_orders_differ(scenario: Scenario) -> bool:
-    """True if in some micro-batch two ranks reach two parameters that both of them use in different orders."""
+    """True if in some micro-batch two ranks reach two parameters used by both in different orders."""
     return any(_reached_apart(scenario, batch) for batch in range(len(scenario.microbatches)))
 
 
 def _reached_apart(scenario: Scenario, batch: int) -> bool:
-    """True if two ranks reach two parameters that both of them use in different orders."""
+    """True if in this micro-batch two ranks reach two parameters used by both in different orders."""
     for one, other in combinations((scenario.order(batch, rank) for rank in range(scenario.world_size)), 2):
         places = [other.index(parameter) for parameter in one if parameter in other]
         if any(second < first for first, second in pairwise(places)):
@@ -317,19 +317,19 @@ def _reached_apart(scenario: Scenario, batch: int) -> bool:
 
 
 def _begins_without_the_wrapper(scenario: Scenario) -> bool:
-    """True if the first thing after some construction is a forward of the model itself, or reads its parameters."""
+    """True if some construction is followed by a forward of the bare model, or by reading its parameters."""
     first = (scenario.program[place] for place in scenario.places(Backward) if scenario.standings[place].built)
     return any(isinstance(event, Backward) and (event.direct or event.loss == READ[1]) for event in first)
 
 
 def on_averages(scenario: Scenario) -> list[int]:
-    """The places of the micro-batches whose gradients add to averages that nobody has dropped or zeroed."""
+    """The places of the micro-batches whose gradients add to averages that were neither dropped nor zeroed."""
     batches = zip(scenario.places(Backward), scenario.microbatches, strict=True)
     return [place for place, batch in batches if scenario.standings[place].averages and batch.zeroes is None]
 
 
 def several_at_once(scenario: Scenario) -> list[int]:
-    """The places of the micro-batches of which several backwards synchronize."""
+    """The places of the synchronizing micro-batches with several backwards."""
     batches = zip(scenario.places(Backward), scenario.microbatches, strict=True)
     return [place for place, batch in batches if batch.synchronize and batch.backwards > 1]
 
@@ -341,7 +341,7 @@ def after_local(scenario: Scenario) -> Iterator[int]:
 
 
 def _leaves_some_unused(scenario: Scenario) -> bool:
-    """True if a parameter that takes part somewhere, or is trained throughout, takes no part elsewhere."""
+    """True if a parameter that is used somewhere, or is trainable throughout, is not used elsewhere."""
     trained = {index for index, parameter in enumerate(scenario.parameters) if parameter.trainable}
     per_rank = scenario.samples // scenario.world_size
     used = [
@@ -354,7 +354,7 @@ def _leaves_some_unused(scenario: Scenario) -> bool:
 
 
 def leaves_a_rank_idle(scenario: Scenario) -> bool:
-    """Tell if a rank uses no parameter in some micro-batch that it has."""
+    """True if a rank uses no parameter in one of its micro-batches."""
     ranks = range(scenario.world_size)
     return any(
         not batch.order(rank, scenario.world_size)
@@ -365,7 +365,10 @@ def leaves_a_rank_idle(scenario: Scenario) -> bool:
 
 
 def _backwards(writer: Writer, event: Backward, loss: str, meanwhile: list[str]) -> list[str]:
-    """The backwards, with ``loss`` of the last forward, `losses` of the others, and what comes ``meanwhile``."""
+    """The lines for the backwards. ``loss``: the last forward's; `losses`: those of the others.
+
+    ``meanwhile``: the lines between forward and backward.
+    """
     scale = " * scale" if writer.scaled else ""
     if event.passes > 1:
         again = ["loss.backward(retain_graph=True)"] * (event.passes - 1)
@@ -381,7 +384,7 @@ def _backwards(writer: Writer, event: Backward, loss: str, meanwhile: list[str])
 
 
 def _metric(scenario: Scenario) -> list[str]:
-    """A collective of the caller's own."""
+    """The lines for a collective of the caller's own."""
     group = ", group=process_group" * bool(scenario.outsiders)
     lines = ["metric = torch.tensor(rank + 1.0)", f"dist.all_reduce(metric{group})"]
     total = np.asarray(sum(range(1, scenario.world_size + 1)), dtype=np.float32)
@@ -389,7 +392,7 @@ def _metric(scenario: Scenario) -> list[str]:
 
 
 def _overflows(writer: Writer, event: Backward, used: Sequence[int]) -> str:
-    """The overflowing coefficients of a rank: all of them, or one."""
+    """The line that makes coefficients of a rank overflow: all of them, or one."""
     which = event.overflows
     if which not in ("first", "last"):
         mine = f"coefficients[{writer.role}]"
@@ -402,8 +405,9 @@ def _overflows(writer: Writer, event: Backward, used: Sequence[int]) -> str:
 
 
 def _named(values: Sequence[Any]) -> dict[str, Any]:
-    """Coefficients by the names of parameters. One number where there are no elements, as a list would not tell in how
-    many dimensions.
+    """The coefficients by parameter name.
+
+    A tensor without elements is written as one number, as a list would lose its shape.
     """
     return {
         parameter_name(index): np.asarray(value, dtype=np.float64).tolist() or 0.0 for index, value in enumerate(values)

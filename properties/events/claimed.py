@@ -1,4 +1,4 @@
-"""The claims that are needed for something to be drawn."""
+"""Conditions on claims under which something is drawn."""
 
 from collections.abc import Callable
 
@@ -8,5 +8,5 @@ Claimed = Callable[[Claims], bool]
 
 
 def always(claims: Claims) -> bool:
-    """It needs no claim."""
+    """True: no claim is needed."""
     return True

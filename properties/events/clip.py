@@ -1,4 +1,4 @@
-"""Gradients clipped by their global norm: how it is drawn, told and written into a script."""
+"""Clipping gradients by their global norm: how it is drawn, described and written into a script."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -18,13 +18,15 @@ from lockstep.properties.expected import known
 from lockstep.properties.script.writer import Writer
 
 INF = float("inf")
-NORMS_DRAWN = (2.0, 1.0, INF, 3.0)  # what is usual comes first
+NORMS_DRAWN = (2.0, 1.0, INF, 3.0)  # the usual one comes first
 ABOVE = 2.0**46  # above every norm: the lattice has values below 2**38, a model fewer than 2**8 elements
 
 
 def _clip(loop: Loop, phase: Phase) -> None:
-    """To a norm that is below, at or above that of the gradients. After an overflow, as in any loop with a loss scale:
-    gradients are unscaled and clipped, the step is skipped, and they are dropped.
+    """Clip to a norm below, at or above that of the gradients.
+
+    After an overflow, do as any loop with a loss scale: unscale and clip the gradients, skip the step, drop the
+    gradients.
     """
     loop.settled(phase)
     if loop.infinite and loop.unscaled:
@@ -32,7 +34,7 @@ def _clip(loop: Loop, phase: Phase) -> None:
     loop.averaged(phase)
     if loop.infinite:
         UNSCALE.write(loop, Phase(UNSCALE))
-    exact = loop.exact and not loop.infinite  # an infinite norm is as good as any other
+    exact = loop.exact and not loop.infinite  # with an infinite norm, exactness does not matter
     empty = any(parameter.count == 0 for parameter in loop.model)
     norms = [norm for norm in NORMS_DRAWN if (norm in (1, INF) or not exact) and not (empty and norm == INF)]
     relation = phase.shift % 3 if not exact else 2
@@ -50,7 +52,7 @@ CLIP = Kind("clip", _clip, while_joined=True)
 
 
 class ClipFacet(Facet[Clip]):
-    """The facet of clipping: how it is drawn, told and written into a script."""
+    """The facet of clipping."""
 
     def kinds(self) -> tuple[Kind, ...]:
         return (CLIP,)
@@ -83,12 +85,12 @@ FACET = ClipFacet()
 
 
 def _clips_an_overflow(scenario: Scenario) -> set[bool]:
-    """Of the Clip events, whether gradients have overflowed there."""
+    """The values, over all Clip events, of: gradients have overflowed there."""
     return {bool(scenario.overflowed(place)) for place in scenario.places(Clip)}
 
 
 def clipping_at_the_norm(scenario: Scenario, places: Sequence[int], claims: Claims) -> Scenario:
-    """The scenario where the Clip events of these places clip to exactly the norm that gradients have there."""
+    """The scenario with the Clip events at these places clipping to exactly the norm that the gradients have there."""
     for place in places:
         if (expected := known(scenario, claims)) is None:
             return scenario

@@ -1,4 +1,4 @@
-"""Copies in the place of gradients: how that is drawn, told and written into a script."""
+"""Replacing gradients by copies: how it is drawn, described and written into a script."""
 
 from lockstep.oracle.events import CopyGradients
 from lockstep.oracle.expectation import Expectation
@@ -19,7 +19,7 @@ COPY_GRADIENTS = Kind("copy gradients", _copy, lambda claims: claims.replaced_gr
 
 
 class CopyGradientsFacet(Facet[CopyGradients]):
-    """The facet of copies in the place of gradients: how it is drawn, told and written into a script."""
+    """The facet of replacing gradients by copies."""
 
     shown_by = SYNCHRONIZE
 

@@ -1,4 +1,4 @@
-"""A forward whose loss is dropped: how it is drawn, told and written into a script."""
+"""A forward whose loss is not used: how it is drawn, described and written into a script."""
 
 from collections.abc import Iterator
 
@@ -21,7 +21,7 @@ DROP_LOSS = Kind("drop loss", _drop, lambda claims: claims.drops_losses, forward
 
 
 class DropLossFacet(Facet[DropLoss]):
-    """The facet of a loss that is dropped: how it is drawn, told and written into a script."""
+    """The facet of a forward whose loss is not used."""
 
     shown_by = SYNCHRONIZE
 

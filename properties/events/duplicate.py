@@ -1,4 +1,4 @@
-"""A deep copy of the model: how it is drawn, told and written into a script."""
+"""A deep copy of the model: how it is drawn, described and written into a script."""
 
 from lockstep.oracle.events import Duplicate, Step
 from lockstep.oracle.expectation import Expectation
@@ -24,7 +24,7 @@ DUPLICATE = Kind(
 
 
 class DuplicateFacet(Facet[Duplicate]):
-    """The facet of copies of the model: how it is drawn, told and written into a script."""
+    """The facet of deep copies of the model."""
 
     shown_by = SYNCHRONIZE
     reads = True

@@ -1,4 +1,4 @@
-"""The end of a join: how it is drawn, told and written into a script."""
+"""The end of a join: how it is drawn, described and written into a script."""
 
 from lockstep.oracle.events import Backward, EndJoin, Join
 from lockstep.oracle.expectation import Expectation
@@ -10,7 +10,7 @@ from lockstep.properties.script.writer import Writer
 
 
 def end_join(loop: Loop) -> None:
-    """Every rank has run out, the last ones after a micro-batch without the others; nothing where there is no join."""
+    """End the join, if there is one. The last ranks first run a micro-batch without the others."""
     if loop.gone is not None:
         last = next(event for event in loop.events[::-1] if isinstance(event, (Join, Backward)))
         if loop.local or isinstance(last, Join) or last.gone != loop.gone:
@@ -23,7 +23,7 @@ END_JOIN = Kind("end join", lambda loop, _: end_join(loop), lambda claims: bool(
 
 
 class EndJoinFacet(Facet[EndJoin]):
-    """The facet of the end of a join: how it is drawn, told and written into a script."""
+    """The facet of the end of a join."""
 
     def kinds(self) -> tuple[Kind, ...]:
         return (END_JOIN,)

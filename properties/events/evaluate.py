@@ -1,4 +1,4 @@
-"""A forward that no backward follows: how it is drawn, told and written into a script."""
+"""A forward without a backward: how it is drawn, described and written into a script."""
 
 from lockstep.oracle.events import Evaluate
 from lockstep.oracle.expectation import Expectation
@@ -11,7 +11,7 @@ from lockstep.properties.script.writer import Writer
 
 
 def evaluation(claims: Claims, inference: bool, form: int) -> Evaluate:
-    """An evaluation of one of four forms: as usual, inside `no_sync`, in the mode of training, or both, if claimed."""
+    """An evaluation in one of four forms: usual, inside `no_sync`, in training mode, or both, as far as claimed."""
     stays, local = (form // 2 % 2, form % 2) if claims.measures_losses else (0, 0)
     return Evaluate(inference, not stays, not (local and claims.accumulation))
 
@@ -27,7 +27,7 @@ INFER = Kind("infer", lambda loop, phase: _evaluate(loop, phase, True), lambda c
 
 
 class EvaluateFacet(Facet[Evaluate]):
-    """The facet of an evaluation: how it is drawn, told and written into a script."""
+    """The facet of an evaluation."""
 
     shown_by = SYNCHRONIZE
     reads = True

@@ -1,4 +1,4 @@
-"""The base of all facets. Each module beside this one has the facet of one kind of event."""
+"""The base class of all facets. Each module beside this one holds the facet of one kind of event."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -20,9 +20,13 @@ Orders = tuple[tuple[int, ...], ...]
 
 @dataclass(frozen=True)
 class Feature:
-    """Something that a scenario can have. ``phases`` of a program and ``options`` of a scenario bring it about, and say
-    what must be claimed for it; only where there are neither, ``claim`` says so. ``parameters``: how many it takes.
-    ``by_chance``: it is drawn beside any others, so that `properties.strategies.combined` need not ask for it.
+    """A property that a scenario can have.
+
+    - ``phases``, ``options``: the parts of a program and of a scenario that produce it. They determine the claims it
+      needs.
+    - ``claim``: the claims it needs, if it has neither phases nor options.
+    - ``parameters``: the least number of parameters.
+    - ``by_chance``: it is drawn along with any other feature, so `properties.strategies.combined` need not ask for it.
     """
 
     occurs: Callable[[Scenario], bool]
@@ -40,44 +44,45 @@ class Feature:
             raise ValueError("a feature that phases or options bring about has no other claim than theirs")
 
     def claimed(self, claims: Claims) -> bool:
-        """True if everything is claimed that brings it about."""
+        """True if all claims that it needs are made."""
         phases = all(kind.may_be_drawn(claims) for kind in self.phases)
         return phases and all(OPTIONS[name](claims) for name in self.options) and self.claim(claims)
 
 
 class Facet(ABC, Generic[E]):
-    """Everything of a kind of event but what it means and how a rank carries it out."""
+    """All properties of a kind of event except its meaning and the way in which a rank carries it out."""
 
-    undrawn: ClassVar[str] = ""  # if no phase draws it: why
-    shown_by: ClassVar[Kind | None] = None  # the kind of phase that follows it at the latest, so that it is seen
-    optimizes: ClassVar[bool] = False  # whether the caller has an optimizer wherever there is one of these
+    undrawn: ClassVar[str] = ""  # the reason, if no phase draws it
+    shown_by: ClassVar[Kind | None] = None  # the kind of phase that must follow so that its effect is observed
+    optimizes: ClassVar[bool] = False  # true if the caller must have an optimizer
 
-    reads: ClassVar[bool] = False  # whether it shows the parameters as an evaluation has read them
+    reads: ClassVar[bool] = False  # true if it shows the parameters as an evaluation has read them
 
     @abstractmethod
     def kinds(self) -> tuple[Kind, ...]:
-        """The kinds of phases by which a training loop has it."""
+        """The kinds of phases in which a training loop contains it."""
 
     @abstractmethod
     def words(self, scenario: Scenario, place: int, event: E, expected: Expectation | None) -> list[str]:
-        """The event of that place in words, a line for each rank where ranks differ. ``expected``: what must come of
-        it, where that is known.
+        """The event of that place in words, with a line for each rank if ranks differ.
+
+        ``expected``: its results, if known.
         """
 
     @abstractmethod
     def lines(self, writer: Writer, number: int, event: E) -> list[str]:
-        """The caller's act as lines of a script. ``number``: the event's place in the program."""
+        """The event as lines of a script. ``number``: its place in the program."""
 
     def features(self) -> Mapping[str, Feature]:
-        """The features of scenarios that are mostly about it, by name."""
+        """The features of scenarios that mainly concern it, by name."""
         return {}
 
     def beyond(self, claims: Claims, scenario: Scenario) -> str:
-        """The part of it that is not claimed, and is no feature, in a few words; empty if there is none."""
+        """The part of it that is neither claimed nor a feature, in a few words; empty if there is none."""
         return ""
 
     def simpler(self, event: E) -> Iterator[E]:
-        """Events that differ from it in what it can be without."""
+        """Simpler events of the same kind."""
         yield from ()
 
     def reordered(self, event: E, change: Callable[[Orders], Iterable[Iterable[int]]]) -> E:
@@ -85,7 +90,7 @@ class Facet(ABC, Generic[E]):
         return event
 
     def renumbered(self, event: E, left: Callable[[Iterable[int]], tuple[int, ...]]) -> E:
-        """The event where a parameter is left out, by which others have other numbers: ``left`` tells them."""
+        """The event after removal of a parameter. ``left`` renumbers the remaining parameters."""
         if not hasattr(event, "parameters"):
             return event
         changed: dict[str, Any] = {"parameters": left(event.parameters)}
@@ -98,11 +103,11 @@ class Facet(ABC, Generic[E]):
 
 
 def has(*kinds: type[Event]) -> Callable[[Scenario], bool]:
-    """Tells whether a scenario has an event of one of these kinds."""
+    """A condition: the scenario has an event of one of these kinds."""
     return lambda scenario: scenario.has(*kinds)
 
 
 def in_turn(scenario: Scenario, *kinds: type[Event]) -> bool:
-    """True if events of these kinds come one after the other, others maybe in between."""
+    """True if the program has events of these kinds in this order, possibly with others in between."""
     events = iter(scenario.program)
     return all(any(isinstance(event, kind) for event in events) for kind in kinds)

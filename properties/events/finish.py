@@ -1,4 +1,4 @@
-"""The end of a synchronization: how it is told and written into a script."""
+"""The end of a synchronization: how it is described and written into a script."""
 
 from lockstep.oracle.events import Finish
 from lockstep.oracle.expectation import Expectation
@@ -10,7 +10,7 @@ from lockstep.properties.script.writer import Writer, finishes
 
 
 class FinishFacet(Facet[Finish]):
-    """The facet of the end of a synchronization: how it is drawn, told and written into a script."""
+    """The facet of the end of a synchronization."""
 
     undrawn = "it follows each micro-batch that synchronizes"
 

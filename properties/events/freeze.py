@@ -1,4 +1,4 @@
-"""Parameters frozen, or trained again: how that is drawn, told and written into a script."""
+"""Freezing parameters or training them again: how it is drawn, described and written into a script."""
 
 from lockstep.oracle.events import Freeze
 from lockstep.oracle.expectation import Expectation
@@ -13,10 +13,10 @@ from lockstep.properties.script.writer import Writer
 
 
 def _freeze(loop: Loop, phase: Phase) -> None:
-    """One tensor; or again one that was trained when the model was wrapped, or any where that is claimed. Some
-    parameter stays trained.
+    """Freeze one tensor, or train it again. At least one parameter stays trained.
 
-    Gradients are dropped right before, or right after, so that only what is trained then counts.
+    A tensor is trained again if it was trainable when the model was wrapped, or if training any frozen one is claimed.
+    Gradients are dropped right before or right after, so that only parameters trained then count.
     """
     tensor = loop.tensor(phase)
     others = {index for index, parameter in enumerate(loop.model) if tensor in (index, parameter.tied)}
@@ -37,7 +37,7 @@ FREEZE = Kind("freeze", _freeze, lambda claims: claims.freezing)
 
 
 class FreezeFacet(Facet[Freeze]):
-    """The facet of freezing: how it is drawn, told and written into a script."""
+    """The facet of freezing."""
 
     shown_by = SYNCHRONIZE
 

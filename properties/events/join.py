@@ -1,4 +1,4 @@
-"""Ranks that run out of micro-batches: how that is drawn, told and written into a script."""
+"""Ranks that run out of micro-batches: how it is drawn, described and written into a script."""
 
 from bisect import bisect
 from itertools import combinations
@@ -14,13 +14,15 @@ from lockstep.properties.events.loop import Kind, Loop, Phase
 from lockstep.properties.events.step import STEP
 from lockstep.properties.script.writer import Writer
 
-# Options of a scenario by which there is something that ranks would keep as it was once they have run out.
+# Options with state that ranks would not update once they have run out of micro-batches.
 STATEFUL = ("momentum", "adam", "masters", "loss scale", "buffers")
 
 
 def _join(loop: Loop, phase: Phase) -> None:
-    """Ranks run out of micro-batches, perhaps before they are synchronized: the last that is there, and perhaps another
-    after one more micro-batch; all but the first; or the first.
+    """Let ranks run out of micro-batches, possibly before these are synchronized.
+
+    The forms: the last remaining rank; all but the first; the first; or the last, and another after one more
+    micro-batch.
     """
     if loop.gone is None:
         loop.settled(phase)
@@ -37,7 +39,10 @@ def _join(loop: Loop, phase: Phase) -> None:
 
 
 def _without(loop: Loop, leaving: slice) -> tuple[int, ...]:
-    """The ranks that are gone, and those of the others; one stays."""
+    """The ranks that have run out, together with those of the remaining ones that ``leaving`` selects.
+
+    One rank stays.
+    """
     there = [rank for rank in range(len(loop.ranks)) if rank not in (loop.gone or ())]
     return tuple(sorted({*(loop.gone or ()), *(there[leaving] if len(there) > 1 else ())}))
 
@@ -46,7 +51,7 @@ JOIN = Kind("join", _join, lambda claims: bool(claims.joins), while_joined=True,
 
 
 class JoinFacet(Facet[Join]):
-    """The facet of a join: how it is drawn, told and written into a script."""
+    """The facet of a join."""
 
     def kinds(self) -> tuple[Kind, ...]:
         return (JOIN,)
@@ -79,13 +84,13 @@ FACET = JoinFacet()
 
 
 def _windows_left(scenario: Scenario) -> int:
-    """In how many windows of a join ranks run out of micro-batches before others do."""
+    """The number of join windows in which some ranks run out of micro-batches before others."""
     joins = scenario.places(Join)
     return len({bisect(joins, place) for place, batch in scenario.events(Backward) if batch.gone})
 
 
 def _others_stay(scenario: Scenario) -> bool:
-    """True if those who are last in one window of a join have run out in another."""
+    """True if the ranks that stay last in one join window have run out in another."""
     joins = scenario.places(Join)
     stay = [set(range(scenario.world_size)) for _ in (None, *joins)]
     for place, batch in scenario.events(Backward):
@@ -94,5 +99,5 @@ def _others_stay(scenario: Scenario) -> bool:
 
 
 def _steps_without_rank_zero(scenario: Scenario) -> bool:
-    """True if there is a step while rank 0 has run out of micro-batches."""
+    """True if there is a step after rank 0 has run out of micro-batches."""
     return any(0 in scenario.gone(place) for place in scenario.places(Step))

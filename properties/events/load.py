@@ -1,4 +1,4 @@
-"""Loading a saved state into the present objects: how it is drawn, told and written into a script."""
+"""Loading a saved state into the present objects: how it is drawn, described and written into a script."""
 
 from lockstep.oracle.events import Backward, Evaluate, Load, Save, Step
 from lockstep.oracle.expectation import Expectation
@@ -28,7 +28,7 @@ LOAD = Kind("load", _load, lambda claims: claims.reloads)
 
 
 class LoadFacet(Facet[Load]):
-    """The facet of what is loaded into what is there: how it is drawn, told and written into a script."""
+    """The facet of loading into the present objects."""
 
     shown_by = SYNCHRONIZE
 

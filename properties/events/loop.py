@@ -1,6 +1,6 @@
-"""A training loop while it is drawn: the kinds of its phases, and what several events need to write themselves.
+"""A training loop while it is drawn: the kinds of its phases, and helpers with which events write themselves.
 
-Every micro-batch ends up synchronized. Each phase writes its events, and before them the events that these take.
+Every micro-batch is synchronized eventually. Each phase writes its events after the events that they require.
 """
 
 from collections.abc import Callable, Sequence
@@ -14,7 +14,8 @@ from lockstep.properties.claims import Claims
 from lockstep.properties.events.caller import TrainingOptions
 from lockstep.properties.events.claimed import Claimed, always
 
-# Why a kind is apart that laws with any features of a program draw often enough (`properties.strategies.combined`).
+# The reason for kinds that are left out of the general draw although they are common. Laws that combine any features
+# draw them often enough (`properties.strategies.combined`).
 SELDOM = "a program has few phases, and each kind more leaves less room for those that every law is about"
 
 
@@ -24,8 +25,9 @@ def _nothing(claims: Claims) -> tuple[str, ...]:
 
 @dataclass(frozen=True)
 class RankSeed:
-    """The draw for one rank: the number of its order, and the set of parameters absent there as bits. ``idle``: it uses
-    none in about half of the micro-batches.
+    """The draw for one rank: the number of its order, and its unused parameters as bits.
+
+    ``idle``: it uses no parameter in about half of the micro-batches.
     """
 
     order: int
@@ -35,8 +37,9 @@ class RankSeed:
 
 @dataclass(frozen=True)
 class Phase:
-    """The draw for one event. ``twist`` and ``shift`` tell a micro-batch's orders and absences from others', and
-    which form any other event has.
+    """The draw for one event. ``twist`` and ``shift`` vary the orders and unused parameters of a micro-batch.
+
+    They choose the form of any other event.
     """
 
     kind: "Kind"
@@ -46,30 +49,31 @@ class Phase:
 
 @dataclass(frozen=True, eq=False)
 class Kind:
-    """A kind of phases, and how the loop writes one: nothing, where it cannot have it.
+    """A kind of phase, and how the loop writes one. It writes nothing where the event is not possible.
 
-    The general draw has it as ``often`` as that if it is ``claimed``, or not at all, for the reason given in ``apart``.
+    If ``claimed``, the general draw contains it ``often`` times, or never for the reason given in ``apart``.
     """
 
     name: str
     write: Callable[["Loop", Phase], None]
     claimed: Claimed = always
-    often: int = 1  # what is drawn more than once keeps its place in the draw where it is not claimed
+    often: int = 1  # kinds drawn more than once keep their place in the draw even if they are not claimed
     apart: str = ""
-    takes: tuple["Kind", ...] = ()  # what it writes first, which must be claimed too
-    forward: bool = False  # whether it begins with a forward on every rank
-    while_joined: bool = False  # whether it goes on while ranks run out of micro-batches; anything else ends that
-    options: tuple[str, ...] = ()  # of a scenario, which it takes
-    rules_out: Callable[[Claims], tuple[str, ...]] = _nothing  # options of a scenario that do not go with it
+    takes: tuple["Kind", ...] = ()  # the kinds that it writes first, which must be claimed too
+    forward: bool = False  # true if it begins with a forward on every rank
+    while_joined: bool = False  # true if it is allowed in a join; other kinds end the join
+    options: tuple[str, ...] = ()  # the options of a scenario that it needs
+    rules_out: Callable[[Claims], tuple[str, ...]] = _nothing  # the options of a scenario that it excludes
 
     def may_be_drawn(self, claims: Claims) -> bool:
-        """True if everything that it takes is claimed."""
+        """True if it and everything that it needs are claimed."""
         return self.claimed(claims) and all(each.may_be_drawn(claims) for each in self.takes)
 
 
 class Loop:
-    """The events so far, and what holds after them. ``clips_at``: the places of Clip events whose maximum is still to
-    become the norm.
+    """The events so far, and the state after them.
+
+    ``clips_at``: the places of Clip events whose maximum must still be set to the actual norm.
     """
 
     def __init__(
@@ -87,21 +91,21 @@ class Loop:
         self.tensors = tuple(index for index, parameter in enumerate(model) if parameter.tied is None)
         self.when_wrapped = set(self.trained)
         self.events: list[Event] = []
-        self.built_at = 0  # how many events had come when everything was built
+        self.built_at = 0  # the number of events before the last construction
         self.clips_at: list[int] = []
         self.local = self.gradients = self.averages = self.infinite = self.unscaled = False
-        self.kept = False  # whether something was saved since all was built
-        self.gone: tuple[int, ...] | None = None  # the ranks that have run out of micro-batches; None: nobody may
+        self.kept = False  # true if something was saved since the last construction
+        self.gone: tuple[int, ...] | None = None  # the ranks that have run out of micro-batches; None outside a join
 
     def tensor(self, phase: Phase) -> int:
-        """The tensor that an event is about: the last, unless a number is drawn."""
+        """The tensor of an event: the last one, unless a number is drawn."""
         return self.tensors[-1 - phase.shift % len(self.tensors)]
 
     def backward(self, phase: Phase, synchronize: bool = True, overflow: bool = False, **more: Any) -> None:
-        """One micro-batch. ``more``: what else is unusual about it."""
-        # Ranks that are gone have no average any more: who adds the mean of what is new to it has another than who adds
-        # it first.
-        late = str(more.get("meanwhile", "")).endswith(" gradients")  # it zeroes them itself
+        """Write one micro-batch. ``more``: its unusual properties."""
+        # Ranks without batches have no average any more. Then adding new gradients before averaging gives another
+        # result than adding their mean.
+        late = str(more.get("meanwhile", "")).endswith(" gradients")  # this micro-batch zeroes gradients itself
         if late:
             self.averages = self.infinite = False
         if self.averages and (self.gone is not None or not self.claims.adds_to_averages):
@@ -111,7 +115,7 @@ class Loop:
             () if number in gone else order(rank, phase, self.trained, self.claims)
             for number, rank in enumerate(self.ranks)
         )
-        if not any(orders):  # somebody has a backward to run
+        if not any(orders):  # at least one rank must run a backward
             first = next(number for number in range(len(self.ranks)) if number not in gone)
             only = reached(self.ranks[first], phase, self.trained)[:1]
             orders = (*orders[:first], only, *orders[first + 1 :])
@@ -122,29 +126,29 @@ class Loop:
         self.averages = self.averages or synchronize
 
     def settled(self, phase: Phase) -> None:
-        """Synchronizes what is accumulated, if anything is."""
+        """Synchronize the accumulated gradients, if there are any."""
         if self.local:
             self.backward(phase)
 
     def averaged(self, phase: Phase) -> None:
-        """Sees to it that there are gradients, all synchronized."""
+        """Make sure that there are gradients and that all are synchronized."""
         if self.local or not self.gradients:
             self.backward(phase)
 
     def zero(self, to_none: bool = True) -> None:
-        """Drops gradients, or sets them to zero."""
+        """Set gradients to None or to zero."""
         self.events.append(ZeroGrad(to_none))
         self.infinite = self.averages = False
         self.gradients = self.gradients and not to_none
-        self.local = self.local and not to_none  # zeros, which some ranks may have and others not
+        self.local = self.local and not to_none  # some ranks may have zeros and others no gradient
 
     def dropped(self) -> None:
-        """There are no gradients any more."""
+        """Note that there are no gradients any more."""
         self.gradients = self.averages = self.infinite = False
 
 
 def permutation(items: tuple[int, ...], number: int) -> tuple[int, ...]:
-    """The permutation of that number, modulo how many there are; 0 is the identity, 1 swaps the last two."""
+    """The permutation with that number, modulo their count; 0 is the identity, 1 swaps the last two."""
     left, result = list(items), []
     number %= factorial(len(items))
     for remaining in range(len(items), 0, -1):
@@ -154,7 +158,7 @@ def permutation(items: tuple[int, ...], number: int) -> tuple[int, ...]:
 
 
 def order(rank: RankSeed, phase: Phase, trained: tuple[int, ...], claims: Claims) -> tuple[int, ...]:
-    """In which order, and whether, a rank's backward reaches the parameters in a micro-batch."""
+    """The parameters that a rank's backward reaches in a micro-batch, in order."""
     everything = reached(rank, phase, trained)
     if claims.unused is None:
         return everything
@@ -166,5 +170,5 @@ def order(rank: RankSeed, phase: Phase, trained: tuple[int, ...], claims: Claims
 
 
 def reached(rank: RankSeed, phase: Phase, trained: tuple[int, ...]) -> tuple[int, ...]:
-    """In which order a rank's backward reaches the parameters in a micro-batch that uses all of them."""
+    """The order in which a rank's backward reaches the parameters if the micro-batch uses all of them."""
     return permutation(trained, rank.order * (phase.twist + 1) + phase.twist)

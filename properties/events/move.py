@@ -1,4 +1,4 @@
-"""The model's tensors moved to new memory: how that is drawn, told and written into a script."""
+"""Moving the model's tensors to new memory: how it is drawn, described and written into a script."""
 
 from lockstep.oracle.events import Backward, Move, Step
 from lockstep.oracle.expectation import Expectation
@@ -19,7 +19,7 @@ MOVE = Kind("move", _move, lambda claims: claims.moved_parameters)
 
 
 class MoveFacet(Facet[Move]):
-    """The facet of a model that moves: how it is drawn, told and written into a script."""
+    """The facet of moving the model."""
 
     shown_by = SYNCHRONIZE
 

@@ -1,8 +1,9 @@
-"""The options that are drawn for a scenario, by name, and what must be claimed for each."""
+"""The options that are drawn for a scenario, by name, with the claims that each one needs."""
 
 from lockstep.properties.events.claimed import Claimed, always
 
-# The caller's come first; they are drawn whatever is claimed, and masters are then left out.
+# The caller's options come first. They are drawn regardless of the claims; master weights are then removed if not
+# claimed.
 CALLERS = ("momentum", "weight decay", "groups", "loss scale", "adam", "long rate", "masters")
 OPTIONS: dict[str, Claimed] = {
     **dict.fromkeys(CALLERS, always),
@@ -18,7 +19,7 @@ OPTIONS: dict[str, Claimed] = {
     "replicas": lambda claims: claims.replicas,
     "outsiders": lambda claims: claims.subgroups and claims.most_ranks > 1,
     "cap": lambda claims: claims.bucket_cap,
-    # What the caller does throughout, see `oracle.caller`, and the order in which its model registers parameters.
+    # The caller's habits, see `oracle.caller`, and the order in which its model registers parameters.
     "early optimizer": lambda claims: claims.stage is None or claims.optimizer_before,
     "asked wrapper": lambda claims: claims.stands_for_model,
     "seeded": lambda claims: claims.leaves_random_numbers,
@@ -28,7 +29,7 @@ OPTIONS: dict[str, Claimed] = {
     "registered": always,
 }
 _HOOKS = "laws go on with programs in which parameters come later, and weigh memory, of which hooks take some"
-# Those that the general draw leaves out, and why.
+# The options that the general draw leaves out, with the reason.
 APART = {
     "cap": "a cap is drawn for the sizes of the model's parameters",
     "seeded": "to look at what comes next takes time after each event",

@@ -1,4 +1,4 @@
-"""The caller's own error, which it catches: how it is drawn, told and written into a script."""
+"""An error of the caller, which it catches: how it is drawn, described and written into a script."""
 
 from lockstep.oracle.events import Backward, Freeze, Raise, Step
 from lockstep.oracle.expectation import Expectation
@@ -11,12 +11,12 @@ from lockstep.properties.events.loop import Kind, Loop, Phase
 from lockstep.properties.events.step import STEP
 from lockstep.properties.script.writer import SWITCH, Writer
 
-# What is usual comes first.
+# The usual one comes first.
 RAISES_DRAWN = ("forward", "backward", "hook", "module", "no_sync", "backward", "evaluation")
 
 
 def _unclaimed(claims: Claims, where: str, synchronize: bool) -> str:
-    """The part of an error there that is not claimed, if any."""
+    """The part of an error at that place that is not claimed; empty if there is none."""
     if not synchronize and not claims.accumulation:
         return "an error inside no_sync"
     evaluates = claims.evaluates if synchronize else claims.measures_losses
@@ -24,7 +24,7 @@ def _unclaimed(claims: Claims, where: str, synchronize: bool) -> str:
 
 
 def _raise(loop: Loop, phase: Phase) -> None:
-    """Inside no_sync only where there is one."""
+    """Write an error, inside `no_sync` only if there is one."""
     if loop.broadcasts:
         return
     where = RAISES_DRAWN[phase.shift % len(RAISES_DRAWN)]
@@ -33,7 +33,7 @@ def _raise(loop: Loop, phase: Phase) -> None:
         where = "forward"
     if synchronize and _unclaimed(loop.claims, where, True):
         where = "module"
-    # Nor can a rank that gathers parameters run a micro-batch alone, or a module that may have to.
+    # If parameters must be gathered, in a micro-batch or perhaps in a module, one rank cannot run it alone.
     gathers = loop.claims.stage == 3 or (loop.claims.stage is not None and where == "module")
     alone = not (synchronize and where in ("backward", "hook")) and not gathers and where != "evaluation"
     rank = -(1 + phase.shift) % len(loop.ranks) if alone and phase.twist // 2 % 2 else None
@@ -49,7 +49,7 @@ RAISE = Kind("raise", _raise, lambda claims: claims.survives_errors)
 
 
 class RaiseFacet(Facet[Raise]):
-    """The facet of an error of the caller's: how it is drawn, told and written into a script."""
+    """The facet of an error of the caller."""
 
     shown_by = SYNCHRONIZE
 

@@ -1,4 +1,4 @@
-"""New tensors in the place of parameters: how that is drawn, told and written into a script."""
+"""Replacing parameters by new tensors: how it is drawn, described and written into a script."""
 
 from collections.abc import Iterator
 
@@ -26,7 +26,7 @@ REPLACE = Kind("replace", _replace, lambda claims: bool(claims.replaced_paramete
 
 
 class ReplaceFacet(Facet[Replace]):
-    """The facet of replaced parameters: how it is drawn, told and written into a script."""
+    """The facet of replaced parameters."""
 
     shown_by = SYNCHRONIZE
     optimizes = True
@@ -56,7 +56,7 @@ FACET = ReplaceFacet()
 
 
 def _assigned(place: str, renamed: bool) -> list[str]:
-    """The new tensor in the place of a parameter, such as model.unit0.a, or there under another name."""
+    """The lines that assign the new tensor to a place like model.unit0.a, or register it there under another name."""
     home, _, name = place.rpartition(".")
     if not renamed:
         return [f"{place} = new"]
@@ -65,7 +65,7 @@ def _assigned(place: str, renamed: bool) -> list[str]:
 
 
 def _replaced(writer: Writer, tensor: int, renamed: bool) -> list[str]:
-    """A new tensor for a parameter."""
+    """The lines that replace a parameter."""
     mine, stepped = held_at(writer.scenario, tensor), held(writer, tensor)
     lines = [f"old, held = {mine}, {stepped}"]
     lines += ["new = nn.Parameter(old.detach().clone(), requires_grad=old.requires_grad)"]

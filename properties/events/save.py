@@ -1,4 +1,4 @@
-"""Everything saved for later: how that is drawn, told and written into a script."""
+"""Saving everything for later: how it is drawn, described and written into a script."""
 
 from lockstep.oracle.events import Save
 from lockstep.oracle.expectation import Expectation
@@ -19,7 +19,7 @@ SAVE = Kind("save", _save, lambda claims: claims.reloads)
 
 
 class SaveFacet(Facet[Save]):
-    """The facet of what is saved for later: how it is drawn, told and written into a script."""
+    """The facet of saving for later."""
 
     optimizes = True
 

@@ -1,4 +1,4 @@
-"""Everything saved, built anew and loaded: how that is drawn, told and written into a script."""
+"""Saving, constructing anew and loading: how it is drawn, described and written into a script."""
 
 from lockstep.oracle.events import Backward, SaveAndLoad, Step
 from lockstep.oracle.expectation import Expectation
@@ -31,7 +31,7 @@ def _loaded(loop: Loop, phase: Phase, everything: bool) -> None:
 
 
 def _buffers_of_its_own(claims: Claims) -> tuple[str, ...]:
-    """The buffers that are each rank's own, and that the next first forward may make rank 0's."""
+    """The option for buffers, if each rank has its own and the next first forward may replace them by rank 0's."""
     return ("buffers",) if claims.equal_from != EQUAL_FROM[0] and claims.buffers != "each" else ()
 
 
@@ -48,7 +48,7 @@ UNSAVED = "the state of an optimizer that cannot be saved"
 
 
 class SaveAndLoadFacet(Facet[SaveAndLoad]):
-    """The facet of what is saved, built anew and loaded: how it is drawn, told and written into a script."""
+    """The facet of saving, constructing anew and loading."""
 
     shown_by = SYNCHRONIZE
     optimizes = True
@@ -86,7 +86,7 @@ FACET = SaveAndLoadFacet()
 
 
 def _goes_on(scenario: Scenario) -> bool:
-    """True if there is a step before everything is saved and loaded, and another, of new gradients, after."""
+    """True if a step precedes saving and loading everything, and another one with new gradients follows."""
     kinds = [type(event) for event in scenario.program]
     places = [place for place, event in enumerate(scenario.program) if event == SaveAndLoad()]
     return any(Step in kinds[:place] and Backward in kinds[place:] and Step in kinds[place:] for place in places)

@@ -1,4 +1,4 @@
-"""Hyper-parameters that change between steps: how that is drawn, told and written into a script."""
+"""Changing hyper-parameters between steps: how it is drawn, described and written into a script."""
 
 from lockstep.oracle.events import SetHyperparameters
 from lockstep.oracle.expectation import Expectation
@@ -21,7 +21,7 @@ SET_HYPERPARAMETERS = Kind("set hyperparameters", _set)
 
 
 class SetHyperparametersFacet(Facet[SetHyperparameters]):
-    """The facet of new hyper-parameters: how it is drawn, told and written into a script."""
+    """The facet of changed hyper-parameters."""
 
     shown_by = STEP
     optimizes = True

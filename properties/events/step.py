@@ -1,4 +1,4 @@
-"""A step of the optimizer, or of some of several: how it is drawn, told and written into a script."""
+"""A step of the optimizer, or of some of several: how it is drawn, described and written into a script."""
 
 from collections.abc import Callable, Iterator
 
@@ -27,12 +27,13 @@ def _stepped(loop: Loop, phase: Phase, steps: list[Event]) -> None:
     loop.events += steps
     loop.unscaled = False
     if loop.caller.hyperparameters.nesterov or not loop.claims.outlive_steps:
-        loop.zero()  # torch's foreach step, the usual one on a GPU, adds to them for Nesterov's momentum
+        loop.zero()  # torch's foreach step, the default on a GPU, changes gradients for Nesterov momentum
 
 
 def _of_some(loop: Loop, phase: Phase) -> list[Event]:
-    """Each of the caller's optimizers steps, the last first; the last alone; the last, and then the others; or the
-    first alone.
+    """Steps of some of the caller's optimizers.
+
+    The forms: all in reverse order; the last alone; the last, then the others. A fourth form is the first alone.
     """
     first = set(loop.tensors).difference(*(group.parameters for group in loop.caller.groups))
     numbers = [number for number in range(len(loop.caller.groups) + 1) if number or first]
@@ -45,7 +46,7 @@ def _of_some(loop: Loop, phase: Phase) -> list[Event]:
 
 
 def _idle_step(loop: Loop, phase: Phase) -> None:
-    if loop.caller.loss_scale is None:  # which follows the overflows of gradients
+    if loop.caller.loss_scale is None:  # a loss scale depends on the overflow of gradients
         loop.settled(phase)
         if loop.gradients:
             loop.zero()
@@ -65,7 +66,7 @@ IDLE_STEP = Kind(
 
 
 class StepFacet(Facet[Step]):
-    """The facet of a step: how it is drawn, told and written into a script."""
+    """The facet of a step."""
 
     optimizes = True
 
@@ -119,7 +120,7 @@ FACET = StepFacet()
 
 
 def reads_stepped_gradients(scenario: Scenario) -> bool:
-    """True if gradients count on after a step with Nesterov's momentum, in which torch's foreach form adds to them."""
+    """True if gradients are used after a step with Nesterov momentum, in which torch's foreach form changes them."""
 
     def adds(place: int) -> bool:
         return any(getattr(options, "nesterov", False) for options in scenario.standings[place].settings)
@@ -128,9 +129,9 @@ def reads_stepped_gradients(scenario: Scenario) -> bool:
 
 
 def reads_after_steps(scenario: Scenario, which: Callable[[int], bool]) -> bool:
-    """True if gradients count on after some step of theirs, of those of which one asks by their place."""
+    """True if gradients are used after a step that used them. ``which``: the places of the steps that count."""
     everything = {*range(len(scenario.groups) + 1)}
-    stepped: set[int] = set()  # groups
+    stepped: set[int] = set()  # numbers of groups
     for place, event in enumerate(scenario.program):
         match event:
             case Step():
@@ -158,7 +159,7 @@ def _steps_idly(scenario: Scenario) -> bool:
 
 
 def _whose(scenario: Scenario, event: Step) -> str:
-    """Of which of several optimizers it is, by their parameters."""
+    """The optimizers of the step, if there are several, named by their parameters."""
     if len(scenario.optimizers) == 1:
         return ""
     of = [number for (number,) in scenario.optimizers] if event.groups is None else event.groups
@@ -166,7 +167,7 @@ def _whose(scenario: Scenario, event: Step) -> str:
 
 
 def _told(scenario: Scenario, place: int, event: Step, expected: Expectation | None) -> str:
-    """The optimizer and its learning rates, or that it is to be skipped; and what becomes of the loss scale."""
+    """The optimizer and its learning rates, or a note that the step is skipped; and the change of the loss scale."""
     settings = scenario.standings[place].settings
     of = event.groups if event.groups is not None else range(len(scenario.all_groups))
     rates = [f"{settings[number].lr:g}" for number in of if scenario.all_groups[number].parameters]
@@ -182,7 +183,7 @@ def _told(scenario: Scenario, place: int, event: Step, expected: Expectation | N
 
 
 def _loss_scale(scenario: Scenario, place: int, expected: Expectation) -> float:
-    """The loss scale when the event of that place comes."""
+    """The loss scale right before the event of that place."""
     assert scenario.loss_scale is not None
     scale = saved = scenario.loss_scale.initial
     for earlier, event in enumerate(scenario.program[:place]):

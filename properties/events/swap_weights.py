@@ -1,4 +1,4 @@
-"""An evaluation with other weights: how it is drawn, told and written into a script."""
+"""An evaluation with other weights: how it is drawn, described and written into a script."""
 
 import numpy as np
 
@@ -23,7 +23,7 @@ SWAP_WEIGHTS = Kind("swap weights", _swap, lambda claims: claims.swaps_weights a
 
 
 class SwapWeightsFacet(Facet[SwapWeights]):
-    """The facet of weights that are swapped: how it is drawn, told and written into a script."""
+    """The facet of swapped weights."""
 
     shown_by = SYNCHRONIZE
     reads = True

@@ -1,4 +1,4 @@
-"""Gradients divided by the loss scale: how it is drawn, told and written into a script."""
+"""Dividing gradients by the loss scale: how it is drawn, described and written into a script."""
 
 from lockstep.oracle.events import Unscale
 from lockstep.oracle.expectation import Expectation
@@ -10,7 +10,7 @@ from lockstep.properties.script.writer import Writer
 
 
 def unscaled(loop: Loop, phase: Phase) -> None:
-    """Unscales gradients, if there is a loss scale and nobody has since the last step."""
+    """Unscale the gradients, if there is a loss scale and this was not done since the last step."""
     if loop.caller.loss_scale is not None and not loop.unscaled:
         loop.averaged(phase)
         loop.events.append(Unscale())
@@ -21,7 +21,7 @@ UNSCALE = Kind("unscale", unscaled)
 
 
 class UnscaleFacet(Facet[Unscale]):
-    """The facet of unscaling: how it is drawn, told and written into a script."""
+    """The facet of unscaling."""
 
     def kinds(self) -> tuple[Kind, ...]:
         return (UNSCALE,)

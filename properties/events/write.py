@@ -1,4 +1,4 @@
-"""Values that the caller writes into parameters: how they are drawn, told and written into a script."""
+"""Writing values into parameters: how it is drawn, described and written into a script."""
 
 from lockstep.oracle.events import Backward, Step, Write
 from lockstep.oracle.expectation import Expectation
@@ -29,7 +29,7 @@ WRITE = Kind(
 
 
 class WriteFacet(Facet[Write]):
-    """The facet of what the caller writes: how it is drawn, told and written into a script."""
+    """The facet of writing into parameters."""
 
     shown_by = SYNCHRONIZE
 

@@ -1,4 +1,4 @@
-"""Gradients dropped, or set to zero: how it is drawn, told and written into a script."""
+"""Setting gradients to None or to zero: how it is drawn, described and written into a script."""
 
 from lockstep.oracle.events import Backward, ZeroGrad
 from lockstep.oracle.expectation import Expectation
@@ -32,7 +32,7 @@ DROP_WINDOW = Kind("drop window", _drop_window, lambda claims: claims.drops_wind
 
 
 class ZeroGradFacet(Facet[ZeroGrad]):
-    """The facet of zeroing gradients: how it is drawn, told and written into a script."""
+    """The facet of zeroing gradients."""
 
     def kinds(self) -> tuple[Kind, ...]:
         return DROP_GRADIENTS, ZERO_GRADIENTS, DROP_WINDOW
@@ -54,12 +54,12 @@ FACET = ZeroGradFacet()
 
 
 def _zeroed_in_between(scenario: Scenario) -> bool:
-    """True if gradients are dropped or zeroed between two micro-batches."""
+    """True if gradients are set to None or zero between two micro-batches."""
     return any(scenario.standings[place + 1].window for place in scenario.places(Backward))
 
 
 def _drops_a_window(scenario: Scenario) -> bool:
-    """True if gradients are dropped or zeroed that have accumulated inside `no_sync`."""
+    """True if gradients accumulated inside `no_sync` are set to None or zero."""
     zeroing = (place for place, batch in scenario.events(Backward) if batch.zeroes is not None)
     before = (scenario.standings[place] for place in (*scenario.places(ZeroGrad), *zeroing))
     return any(standing.local and standing.gradients for standing in before)

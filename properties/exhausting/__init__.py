@@ -1,9 +1,8 @@
-"""`lockstep exhaust`: every program of a core language up to a size, and not some drawn ones.
+"""`lockstep exhaust`: run every program of a core language up to a size, instead of some drawn ones.
 
-language      which programs there are, in the order of size, and how many
-judged        one of them on the ranks
-portion       a hundred of them, in any process
-counting      how far a run is, and what it has found
-running       all of them, in several processes, kept in a record
-certificate   what a run that found nothing says, as a file
+language      the programs in the order of size, and their number
+judged        runs and judges one program
+portion       a hundred programs, in any process
+running       all programs, in several processes, with a record
+certificate   the result of a run without failures, as a file
 """

@@ -1,4 +1,4 @@
-"""The certificate of a run in which no program failed: what was run, of what, and how it is run again."""
+"""The certificate of a run in which no program failed: the programs, the target, and how to repeat the run."""
 
 import json
 import platform
@@ -17,7 +17,10 @@ from lockstep.properties.running.sources import fingerprint
 
 
 def certificate(result: Result) -> dict[str, Any]:
-    """As JSON has it. ``target_digest``: of the target's sources, Lockstep's, and what is installed."""
+    """The certificate as JSON data.
+
+    ``target_digest``: of the sources of the target and Lockstep, and of installed packages.
+    """
     asked, found = result.asked, result.found
     return {
         "says": f"every program of the core language up to size {asked.size} that is claimed holds",
@@ -48,7 +51,7 @@ def certificate(result: Result) -> dict[str, Any]:
 
 
 def write(result: Result) -> Path:
-    """Writes it to the folder for reports; where it is. Raises OSError."""
+    """Write the certificate to the folder for reports, and return its path. Raises OSError."""
     asked = result.asked
     part = "" if asked.shard == (1, 1) else "-part-{}-of-{}".format(*asked.shard)
     name = re.sub(r"[^\w.]+", "-", f"{asked.target}-up-to-size-{asked.size}{part}").strip("-.")

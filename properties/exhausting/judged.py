@@ -1,4 +1,4 @@
-"""One program of the core language on the ranks: the scenario that is claimed, its deliveries, and what is judged."""
+"""Run and judge one program of the core language: its scenario, the timings of its collectives, and the checks."""
 
 from collections.abc import Iterator
 
@@ -18,19 +18,19 @@ from lockstep.properties.trial import Run, Trial
 from lockstep.properties.verdict import LawBroken
 from lockstep.worlds.contract import Asynchrony
 
-# Up to this size a program runs with every delivery; each takes two or three times as long as a run as usual.
+# Up to this size a program runs with every delivery. Each such run takes two or three times as long as a usual one.
 DELIVERED = 8
-# As early and as late as may be. As usual, collectives read when launched and write when waited for.
+# The earliest and the latest delivery. Usually, collectives read when launched and write when waited for.
 EARLY, LATE = Asynchrony("launch", "completion"), Asynchrony("completion", "wait")
-# The law on runs with another delivery than the usual one.
+# The law on runs with an unusual delivery.
 OF_DELIVERIES = law_of(test_collectives_may_read_and_write_at_any_time)
 NOT_CLAIMED, NOT_KNOWN = "not claimed", "the oracle cannot tell right from wrong there"
 
 
 def asked(trial: Trial, shape: Shape, orders: Orders) -> Scenario | str:
-    """The scenario, or why there is none: `NOT_CLAIMED` or `NOT_KNOWN`.
+    """The scenario, or the reason why there is none: `NOT_CLAIMED` or `NOT_KNOWN`.
 
-    Micro-batches that follow a step take the quadratic probe, which shows stale weights, if its values are known.
+    If micro-batches follow a step, the quadratic probe is used if its values are known, because it shows stale weights.
     """
     stepped = any(letter in (SYNCHRONIZED, LOCAL) for letter in shape.events.partition(STEP)[2])
     for probe in ("quadratic", "linear") if stepped else ("linear",):
@@ -47,16 +47,16 @@ def _is_known(trial: Trial, scenario: Scenario) -> bool:
         return False
     try:
         trial.expected(scenario)
-    except UnsatisfiedAssumption:  # its optimizer may have another form than torch's, of which this cannot be told
+    except UnsatisfiedAssumption:  # its optimizer may compute in another form than torch's, for which this is not known
         return False
     return True
 
 
 def check(trial: Trial, scenario: Scenario, delivered: bool) -> int:
-    """Runs and judges a program. The number of its runs. Raises LawBroken, or Refused.
+    """Run and judge a program, and return the number of its runs. Raises LawBroken or Refused.
 
-    ``delivered``: also with every delivery, unless it has no collective: as early and as late as may be, and at the
-    second, third and each later moment, up to as many as a rank has collectives.
+    ``delivered``: also run it with every delivery if it has collectives. These are the earliest, the latest, and the
+    second, third and each later moment, up to the number of collectives of a rank.
     """
     run, expected = trial.run_and_expect(scenario)
     judge.values_equal(run, expected, "Gradients are not the mean over ranks.", about="gradient")
@@ -70,7 +70,7 @@ def check(trial: Trial, scenario: Scenario, delivered: bool) -> int:
 
 
 def deliveries(run: Run) -> Iterator[Asynchrony]:
-    """The deliveries that may differ from a run as usual; a drawn number that is odd reads late, and d is a moment."""
+    """The deliveries that may differ from a usual run. For drawn moments, an odd number means a late read."""
     most = max(map(len, run.since_construction))
     if most:
         yield from (EARLY, LATE)
@@ -78,7 +78,7 @@ def deliveries(run: Run) -> Iterator[Asynchrony]:
 
 
 def plainest(trial: Trial, scenario: Scenario, broken: LawBroken) -> tuple[Law, object, LawBroken]:
-    """The plainest law that a failure breaks, what that law takes, and how it is broken."""
+    """The plainest law that a failure breaks, the value that this law takes, and the failure."""
     delivery = broken.choices.get("asynchrony")
     if delivery is not None:
         return OF_DELIVERIES, (scenario, delivery), broken

@@ -1,25 +1,25 @@
 """The core language: every small program, in the order of size.
 
-A program has 2 or 3 ranks, 1 to 3 float32 parameters, and up to 4 events: micro-batches that synchronize, each with
-its Finish; micro-batches inside `no_sync`; gradients dropped, or set to zero; clipping; steps. In each micro-batch each
-rank reaches any of the parameters, at least one, in any order. There may be a bucket cap of any number of elements, up
-to all of them. Some parameter has each size up to the largest: 1 and 1 element, or 1 and 2, but not 2 and 2.
+A program has 2 or 3 ranks, 1 to 3 float32 parameters, and up to 4 events. The events are: micro-batches that
+synchronize, each with its Finish; micro-batches inside `no_sync`; setting gradients to None or to zero; clipping;
+steps. In each micro-batch each rank uses at least one parameter, in any order. There may be a bucket cap of any number
+of elements, up to all of them. The sizes of the parameters have no gap: 1 and 1 element, or 1 and 2, but not 2 and 2.
 
 The *size* of a program is the number of its parts:
 
     1 for each element of its parameters        1 for each event
-    1 for a bucket cap, if it has one           1 for each parameter that a rank reaches in a micro-batch
+    1 for a bucket cap, if it has one           1 for each parameter that a rank uses in a micro-batch
 
-Events come in any order in which a training loop may have them (`oracle.well_formed`), with two rules more. Clipping,
-dropping and zeroing take gradients. The last event is one after which ranks are looked at.
+Events come in any order that a training loop may have (`oracle.well_formed`), with two further rules. Clipping, and
+setting gradients to None or zero, require gradients. After the last event the ranks must be observed.
 
-One symmetry is used: a parameter's name says nothing but its place in the order of registration. Any model is, under
-other names, one whose parameters are registered in the order a, b, c, and only these are here. No other is used, since
-an implementation may break it:
+One symmetry is used: the name of a parameter means only its place in the order of registration. So only models that
+register their parameters in the order a, b, c are included, as any other is one of these with other names. No other
+symmetry is used, since an implementation may break it:
 
-    ranks       rank 0 may be a source, the last one may own a remainder, neighbours may send to one another
+    ranks       rank 0 may be a source, the last rank may own a remainder, neighbours may send to one another
     parameters  buckets follow the order of registration, which exchanging two parameters of one size reverses
-    caps        each number of elements is the sum of the sizes of some parameters, so no two decide alike
+    caps        each number of elements is the sum of the sizes of some parameters, so no two caps have the same effect
 """
 
 import itertools
@@ -34,11 +34,11 @@ from lockstep.oracle.program import Scenario
 
 RANKS = (2, 3)
 MOST_PARAMETERS, MOST_EVENTS = 3, 4
-LEAST = 4  # parts: two ranks that reach one parameter of one element in one micro-batch
+LEAST = 4  # parts: one element, one micro-batch, and its use by two ranks
 CAP_UNIT = 4  # bytes of an element
-MAX_NORM = 0.25  # below the norm of any gradients that are not zero, so that they are clipped
+MAX_NORM = 0.25  # below the norm of any non-zero gradients, so that these are clipped
 
-# The events by letters: b, a micro-batch that synchronizes, and l, one inside `no_sync`, are made with their orders.
+# The events by letter. A micro-batch that synchronizes (b) or is inside `no_sync` (l) also needs its orders.
 SYNCHRONIZED, LOCAL, DROP, ZERO, CLIP, STEP = "b", "l", "d", "z", "c", "s"
 _PLAIN: dict[str, Event] = {DROP: ZeroGrad(), ZERO: ZeroGrad(set_to_none=False), CLIP: Clip(MAX_NORM), STEP: Step()}
 _SHOWN = (SYNCHRONIZED, CLIP, STEP)
@@ -48,10 +48,10 @@ Orders = tuple[tuple[int, ...], ...]
 
 @dataclass(frozen=True, order=True)
 class Shape:
-    """All of a program but which parameters its ranks reach.
+    """A program without the choice of parameters that its ranks use.
 
-    ``events``: a letter for each; ``sizes``: elements of each parameter; ``cap``: in elements, 0: none; ``uses``: how
-    many parameters ranks reach, over all ranks and micro-batches.
+    ``events``: a letter for each. ``sizes``: the elements of each parameter. ``cap``: in elements; 0 for none.
+    ``uses``: the number of used parameters, summed over ranks and micro-batches.
     """
 
     events: str
@@ -67,7 +67,7 @@ class Shape:
 
     @property
     def slots(self) -> int:
-        """The orders that a program of this shape has: one for each rank and micro-batch."""
+        """The number of orders in a program of this shape: one for each rank and micro-batch."""
         return self.ranks * sum(letter in (SYNCHRONIZED, LOCAL) for letter in self.events)
 
     @property
@@ -76,7 +76,7 @@ class Shape:
         return ways(self.slots, len(self.sizes), self.uses)
 
     def orders(self) -> Iterator[Orders]:
-        """The orders of each of them, micro-batch by micro-batch and in each rank by rank."""
+        """The orders of each program of this shape. Each is a tuple by micro-batch, then by rank."""
         return _shared_out(self.slots, len(self.sizes), self.uses)
 
     def scenario(self, orders: Orders, probe: str = "linear", wire: str = "") -> Scenario:
@@ -100,7 +100,7 @@ class Shape:
 
 
 def size_of(scenario: Scenario) -> int | None:
-    """The size of a scenario; None where it is no program of the core language, whatever its data and options."""
+    """The size of a scenario, whatever its data and options; None if it is no program of the core language."""
     letters = {repr(event): letter for letter, event in _PLAIN.items()}
     events, orders = "", list[tuple[int, ...]]()
     for event in scenario.program:
@@ -122,7 +122,7 @@ def size_of(scenario: Scenario) -> int | None:
 
 @cache
 def models() -> tuple[tuple[int, ...], ...]:
-    """The sizes of the parameters of each model: all in which some parameter has each size up to the largest."""
+    """The sizes of the parameters of each model: all combinations without a gap."""
     numbers = range(1, MOST_PARAMETERS + 1)
     some = (sizes for count in numbers for sizes in itertools.product(numbers, repeat=count))
     return tuple(sizes for sizes in some if {*sizes} == {*range(1, max(sizes) + 1)})
@@ -130,7 +130,7 @@ def models() -> tuple[tuple[int, ...], ...]:
 
 @cache
 def _words() -> tuple[str, ...]:
-    """The events of each program, the shortest first."""
+    """The events of each program, as words of letters, the shortest first."""
     found, begun = list[str](), [("", False, False)]
     while begun:
         begun = [longer for word in begun for longer in _longer(*word) if len(longer[0]) <= MOST_EVENTS]
@@ -139,7 +139,7 @@ def _words() -> tuple[str, ...]:
 
 
 def _longer(word: str, gradients: bool, local: bool) -> Iterator[tuple[str, bool, bool]]:
-    """The word with one event more, whether there are gradients then, and whether some wait for a synchronization."""
+    """The word with one event more. The flags: there are gradients; some gradients are not synchronized yet."""
     yield word + SYNCHRONIZED, True, False
     yield word + LOCAL, True, True
     if gradients:
@@ -153,9 +153,7 @@ def _longer(word: str, gradients: bool, local: bool) -> Iterator[tuple[str, bool
 
 @cache
 def _frames() -> tuple[tuple[Shape, int, int], ...]:
-    """Each shape without its uses, with its size then, and its slots; those of the fewest events, ranks and parameters
-    first.
-    """
+    """Each shape without its uses, with its size and its slots; fewer events, ranks and parameters come first."""
     some = itertools.product(_words(), RANKS, models())
     frames = [Shape(*each, cap, 0) for each in some for cap in range(sum(each[-1]) + 1)]
     frames.sort(key=lambda shape: (len(shape.events), shape.ranks, len(shape.sizes), shape))
@@ -182,7 +180,9 @@ def count(size: int) -> int:
 
 
 def programs(size: int, begin: int = 0, end: int | None = None) -> Iterator[tuple[Shape, Orders]]:
-    """The programs up to this size from one number to before another, counted from 0, the smallest first."""
+    """The programs up to this size with numbers from ``begin`` to before ``end``, counted from 0, the smallest
+    first.
+    """
     begin, left = begin, None if end is None else end - begin
     for shape in up_to(size):
         if begin >= shape.count:
@@ -198,7 +198,7 @@ def programs(size: int, begin: int = 0, end: int | None = None) -> Iterator[tupl
 
 @cache
 def ways(slots: int, parameters: int, uses: int) -> int:
-    """In how many ways so many slots can reach so many of the parameters in all, each at least one, in any order."""
+    """The number of ways in which the slots can use so many parameters in all, each at least one, in any order."""
     if slots == 0:
         return int(uses == 0)
     most = min(parameters, uses)
@@ -206,7 +206,7 @@ def ways(slots: int, parameters: int, uses: int) -> int:
 
 
 def _shared_out(slots: int, parameters: int, uses: int) -> Iterator[Orders]:
-    """Each of these ways; what is reached in the order of registration comes first."""
+    """Each of these ways. The order of registration comes first."""
     if slots == 0:
         if uses == 0:
             yield ()

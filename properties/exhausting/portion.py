@@ -1,4 +1,4 @@
-"""A hundred programs of the core language in one process."""
+"""A portion of a hundred programs of the core language, run in one process."""
 
 import time
 from collections import Counter
@@ -17,16 +17,21 @@ from lockstep.properties.trial import Trial
 from lockstep.properties.verdict import LawBroken, NotRunnableHere, Refused
 
 SIZE = 100  # programs
-# Why a failure is none.
+# Reasons why a failure does not count.
 ONLY_AFTER_OTHERS = "holds in fresh processes, and fails only after others, or where ranks share global variables"
 ONLY_ON_SIM = "fails on the simulated world only, with any timing: ranks share one process there"
 
 
 @dataclass
 class Found:
-    """The results of some programs. ``held``: programs that every rank ran and that came out right; ``runs``: one for
-    each of their deliveries. ``left_out``: programs that did not run, by the reason; ``refused``: by what was said;
-    ``excused``: those that failed, by why that is no failure. ``digest``: of the text of those that ran, in order.
+    """The results of some programs.
+
+    - ``held``: the programs that every rank ran with the right result.
+    - ``runs``: the number of runs, one for each delivery.
+    - ``left_out``: programs that did not run, by reason.
+    - ``refused``: programs that were refused, by message.
+    - ``excused``: programs whose failure does not count, by reason.
+    - ``digest``: of the texts of the programs that ran, in order.
     """
 
     held: int = 0
@@ -38,14 +43,14 @@ class Found:
     seconds: float = 0.0
 
     def add(self, more: "Found") -> None:
-        """Takes in what became of other programs; the digest stays as it is."""
+        """Add the results of other programs. The digest stays unchanged."""
         self.held, self.runs, self.seconds = self.held + more.held, self.runs + more.runs, self.seconds + more.seconds
         self.left_out += more.left_out
         self.refused += more.refused
         self.excused += more.excused
 
     def as_json(self) -> dict[str, Any]:
-        """Plain data."""
+        """The results as plain data."""
         return {name: dict(value) if isinstance(value, Counter) else value for name, value in vars(self).items()}
 
     @classmethod
@@ -56,7 +61,10 @@ class Found:
 
 
 def look(trial: Trial, begin: int, end: int, size: int) -> tuple[Found, int | None]:
-    """Runs the programs of these numbers, of those up to a size, and stops at the first that fails: its number."""
+    """Run the programs with these numbers. Stop at the first that fails, and return its number.
+
+    ``size``: the size up to which the programs are numbered.
+    """
     found, digest, since = Found(), sha256(), time.monotonic()
     failing = None
     for number, (shape, orders) in enumerate(language.programs(size, begin, end), begin):
@@ -85,7 +93,7 @@ def look(trial: Trial, begin: int, end: int, size: int) -> tuple[Found, int | No
 
 
 def excuse(trial: Trial, scenario: Scenario, broken: LawBroken, delivered: bool) -> str:
-    """The reason why a failure is none. Empty if it is one: it fails in fresh processes too, and not on sim alone."""
+    """The reason why a failure does not count. Empty if it fails in fresh processes too, and not on sim alone."""
     try:
         check(replace(trial, apart=True, own_state=True, witnessed=Counter()), scenario, delivered)
     except (LawBroken, Refused):

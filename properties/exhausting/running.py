@@ -1,4 +1,4 @@
-"""All programs up to a size, portion by portion: in several processes, from the smallest on, kept in a record."""
+"""Run all programs up to a size, portion by portion, in several processes, the smallest first, with a record."""
 
 import multiprocessing
 import os
@@ -24,20 +24,23 @@ from lockstep.properties.running.where import decide
 from lockstep.properties.trial import Trial
 from lockstep.worlds import process
 
-DEFAULT_SIZE = 10  # of which there are 59,336 programs
+DEFAULT_SIZE = 10  # 59,336 programs up to this size
 TELL_EVERY = 30.0  # seconds
-RECORD = "every program"  # in the place of a seed, so that no record of drawn programs is gone on with
+RECORD = "every program"  # replaces the seed in the record, so that a record of drawn programs is not continued
 
-Portion: TypeAlias = tuple[int, int, int]  # its number, its first program, and the one after its last
-Seen: TypeAlias = tuple[Portion, Found, int | None]  # and the number of the program that fails, if one does
+Portion: TypeAlias = tuple[int, int, int]  # its number, its first program, and the one after its last program
+# the last item is the number of the failing program, if there is one
+Seen: TypeAlias = tuple[Portion, Found, int | None]
 
 
 @dataclass(frozen=True)
 class Asked:
-    """The request of a run. ``shard``: (i, n), the i-th of n parts, from 1; ``processes``: 1: this one alone.
+    """The request of a run. Raises Unusable with a message of one line.
 
-    ``record``: the folder in which portions that pass are kept. ``report``: the folder for scripts and certificates;
-    None: the usual one. Raises Unusable, in one line.
+    - ``shard``: (i, n) for the i-th of n parts, counted from 1.
+    - ``processes``: 1 uses this process alone.
+    - ``record``: the folder in which passed portions are kept.
+    - ``report``: the folder for scripts and certificates; None: the default one.
     """
 
     target: str
@@ -54,7 +57,7 @@ class Asked:
             raise Unusable(f"--report {self.report}: that is a file; name a folder for scripts and certificates")
 
     def portions(self) -> list[Portion]:
-        """The portions of this part, the smallest programs first."""
+        """The portions of this part of the run, the smallest programs first."""
         (part, parts), count = self.shard, language.count(self.size)
         begins = enumerate(range(0, count, SIZE))
         return [(number, begin, min(begin + SIZE, count)) for number, begin in islice(begins, part - 1, None, parts)]
@@ -70,8 +73,10 @@ def shard(text: str | None) -> tuple[int, int]:
 
 @dataclass
 class Result:
-    """The result of a run so far. ``programs``: how many there are in this part, left out or not; ``seen``: those of
-    them that were looked at; ``failing``: the number of the first that fails.
+    """The result of a run so far.
+
+    ``programs``: the number of programs in this part. ``seen``: the number processed so far, including those left out.
+    ``failing``: the number of the first program that fails.
     """
 
     implementation: Implementation
@@ -84,7 +89,7 @@ class Result:
 
 
 class Exhausting:
-    """One target on simulated ranks; every process that it starts ends with `close`. Raises Unusable."""
+    """A run on one target with simulated ranks. `close` ends every process that it has started. Raises Unusable."""
 
     def __init__(self, asked: Asked, say: Callable[[str], None]) -> None:
         self._asked, self._say = asked, say
@@ -113,9 +118,7 @@ class Exhausting:
         self._portions = portions
 
     def run(self) -> Result:
-        """Looks at all programs, or at all that come before the first that fails. What it has found so far is in
-        ``result`` if it is interrupted.
-        """
+        """Run all programs, or all up to the first that fails. If interrupted, ``result`` holds the results so far."""
         result, since = self.result, time.monotonic()
         kept = {portion: found for portion in self._portions if (found := self._kept(portion)) is not None}
         done = dict(kept)
@@ -141,7 +144,7 @@ class Exhausting:
         return result
 
     def close(self) -> None:
-        """Ends every process."""
+        """End every process."""
         self._bench.close()
 
     def _count(self, found: Found) -> None:
@@ -170,32 +173,36 @@ class Exhausting:
 
 
 def told(seen: int, programs: int, seconds: float, here: int) -> str:
-    """The progress of a run, and an estimate of its time. ``here``: how many of those seen took these seconds."""
+    """The progress of a run, and an estimate of its remaining time.
+
+    ``here``: the number of programs run in these seconds.
+    """
     left = f", about {in_time(seconds * (programs - seen) / here)} to go" if here else ""
     return f"{seen:,} of {programs:,} programs in {in_time(seconds)}{left}"
 
 
 def in_time(seconds: float) -> str:
-    """Seconds, minutes or hours."""
+    """A time in seconds, minutes or hours."""
     if seconds < 100:
         return f"{seconds:.0f} s"
     return f"{seconds / 60:.0f} min" if seconds < 6000 else f"{seconds / 3600:.1f} h"
 
 
 def bench(asked: Asked) -> Bench:
-    """The target on simulated ranks. Raises Unusable."""
+    """The bench with the target on simulated ranks. Raises Unusable."""
     return Bench([asked.target], decide(["sim"], None, False, 1, False), report=asked.report)
 
 
 def trial_of(its: Bench, asked: Asked) -> Trial:
-    """The target on simulated ranks, whose failures are run again on gloo."""
+    """The target on simulated ranks. Its failures are run again on gloo."""
     (implementation,) = its.implementations
     return Trial(implementation, its.world("sim"), lambda: its.world("gloo"), report=asked.report)
 
 
 def in_processes(asked: Asked, portions: Iterable[Portion]) -> Iterator[Seen]:
-    """The result of each portion, as they end. Once a program fails, those that come before are looked at, and no
-    others.
+    """The result of each portion as it ends.
+
+    Once a program fails, only portions with smaller programs are still run.
     """
     todo, running = iter(portions), dict[Future[tuple[Found, int | None]], Portion]()
     first: int | None = None
@@ -221,14 +228,14 @@ def in_processes(asked: Asked, portions: Iterable[Portion]) -> Iterator[Seen]:
 
 
 def _begin(parent: int) -> None:
-    """Ctrl-C is for the process that asks: it ends the others once each has ended its portion."""
+    """Prepare a process of the pool. It ignores Ctrl-C; the main process ends it after its portion."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     process.end_with_parent()
-    if os.getppid() != parent:  # it has ended already
+    if os.getppid() != parent:  # the main process has ended already
         os._exit(1)
 
 
-_trials: dict[Asked, Trial] = {}  # of a process of the pool, which ends with all that it has started
+_trials: dict[Asked, Trial] = {}  # in a process of the pool, which ends together with all that it has started
 
 
 def _look(asked: Asked, portion: Portion) -> tuple[Found, int | None]:

@@ -1,9 +1,9 @@
-"""P21: parameters that belong to some ranks, held to what the oracle says of experts on a mesh of ranks.
+"""P21: parameters that only some ranks have, compared with the oracle on experts on a mesh of ranks.
 
-shape       whether a class takes a process group for each parameter, and what it offers
-mixture     what is drawn: the mesh, the sizes of parameters, and experts without tokens
+shape       recognizes a class that takes a process group for each parameter, and its methods
+mixture     the draw: the mesh, the sizes of parameters, and experts without tokens
 draws       the strategies
-expected    the gradients, norm and weights of each step
-rank        what every rank runs
-run         starts it on a trial's world
+expected    the expected gradients, norm and weights of each step
+rank        trains such a model on every rank
+run         starts it on a trial's world, and compares
 """

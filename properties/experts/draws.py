@@ -1,4 +1,4 @@
-"""Draws meshes, models and steps within what is claimed; it shrinks to 1 x 2 ranks, two experts, one step."""
+"""Draw meshes, models and steps within the claims. They shrink to 1 x 2 ranks, two experts, one step."""
 
 from dataclasses import replace
 
@@ -8,9 +8,9 @@ from lockstep.oracle.experts import Mesh
 from lockstep.properties.claims import Claims
 from lockstep.properties.experts.mixture import Mixture, Step
 
-# Powers of two, by which a mean is exact in whatever order it is taken. Data ranks x expert ranks.
+# Data ranks x expert ranks. They are powers of two, so that a mean is exact in any order.
 _MESHES = tuple(Mesh(*shape) for shape in ((1, 2), (2, 1), (2, 2), (1, 4), (4, 1), (1, 1)))
-_NORMS = (0, 3, 12)  # the last is never reached
+_NORMS = (0, 3, 12)  # no gradient reaches the last one
 _SIZES = st.integers(1, 2)
 
 
@@ -20,7 +20,7 @@ def _meshes(claims: Claims) -> st.SearchStrategy[Mesh]:
 
 @st.composite
 def _steps(draw: st.DrawFn, mesh: Mesh, experts: int, most: int) -> tuple[Step, ...]:
-    """At least one. In each, some experts have no tokens on some of their ranks."""
+    """At least one step. In each one, some experts have no tokens on some of their ranks."""
     held = [(rank, expert) for expert in range(experts) for rank in mesh.holders(expert, experts)]
     idle = st.lists(st.sampled_from(held), max_size=3, unique=True).map(sorted).map(tuple)
     return tuple(draw(st.lists(idle, min_size=1, max_size=most)))
@@ -40,13 +40,13 @@ def mixtures(draw: st.DrawFn, claims: Claims, most: int = 3) -> Mixture:
 
 @st.composite
 def clipped(draw: st.DrawFn, claims: Claims) -> Mixture:
-    """One step, clipped to some norm, or to one that it never reaches."""
+    """One step, clipped to some norm, possibly one that it never reaches."""
     return replace(draw(mixtures(claims, most=1)), max_norm=draw(st.sampled_from(_NORMS)))
 
 
 @st.composite
 def saved(draw: st.DrawFn, claims: Claims) -> Mixture:
-    """Training that is saved on one mesh and goes on on another, which its experts can be dealt to."""
+    """Training that is saved on one mesh and continues on another one that can hold its experts."""
     mixture = draw(mixtures(claims, most=2))
     experts = len(mixture.experts)
     mesh = draw(_meshes(claims).filter(lambda mesh: experts % mesh.expert == 0))

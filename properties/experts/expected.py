@@ -1,8 +1,8 @@
-"""The gradients, norm and weights of each step by the oracle's rules.
+"""The expected gradients, norm and weights of each step by the oracle's rules.
 
-Gradients are integers, and divisors powers of two, so that gradients, and weights where nothing is clipped, are exact
-in float64. Squares may be added and their root taken in float32, in any order, and clipping multiplies by a rounded
-quotient: norms and clipped gradients are between bounds.
+Gradients are integers and divisors are powers of two. So gradients, and weights without clipping, are exact in float64.
+A sum of squares and its root may be computed in float32 in any order, and clipping multiplies by a rounded quotient. So
+norms and clipped gradients have bounds.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -14,16 +14,18 @@ from lockstep.oracle.experts import Mesh, Vector, divisor, gradient, squared_nor
 from lockstep.properties.experts.mixture import Mixture, Parts
 from lockstep.properties.loops.expected import EPSILON, FLOAT, Between
 
-RATE = Fraction(1, 2)  # of the SGD that steps after each backward
-# Squares of at most 20 elements are added, then those of 4 ranks, divided by numbers of ranks, and their root is taken.
+RATE = Fraction(1, 2)  # of the SGD step after each backward
+# Squares of at most 20 elements are added, then the sums of 4 ranks, divided by numbers of ranks; then the root
+# follows.
 ROUNDED = 3 * FLOAT  # 48 roundings to float32
-_DIGITS = 2**80  # the root of a fraction is told to this part
+_DIGITS = 2**80  # the precision of the root of a fraction
 
 
 @dataclass(frozen=True)
 class Expected:
-    """Of one step, by the names of all parameters. ``gradients``: after clipping, if there is any. ``weights``: after
-    the step; None where clipping has rounded them.
+    """The expected results of one step, by parameter name.
+
+    ``gradients``: after clipping, if there is any. ``weights``: after the step; None if clipping has rounded them.
     """
 
     gradients: Mapping[str, tuple[Between, ...]]
@@ -32,13 +34,13 @@ class Expected:
 
 
 def begin(mixture: Mixture) -> dict[str, Vector]:
-    """The weights before the first step: no two are equal."""
+    """The weights before the first step. No two are equal."""
     numbers = iter(range(1, 1000))
     return {name: tuple(Fraction(next(numbers)) for _ in range(size)) for name, size in mixture.sizes.items()}
 
 
 def expected(mixture: Mixture, policy: str) -> list[Expected]:
-    """Of each step, those before saving first."""
+    """The expected results of each step, those before saving first."""
     before, after = mixture.parts()
     weights = begin(mixture)
     told = list(_trained(mixture, mixture.mesh, before, policy, weights))
@@ -50,7 +52,7 @@ def expected(mixture: Mixture, policy: str) -> list[Expected]:
 def _trained(
     mixture: Mixture, mesh: Mesh, steps: Sequence[Sequence[Parts]], policy: str, weights: dict[str, Vector]
 ) -> Iterator[Expected]:
-    """Of each step on one mesh. Changes ``weights``."""
+    """The expected results of each step on one mesh. Changes ``weights``."""
     divisors = {"dense": mesh.world_size, "experts": divisor(mesh, policy)}
     for parts in steps:
         whole = {
@@ -69,13 +71,13 @@ def _trained(
 
 
 def _root(squared: Fraction, error: Fraction) -> Between:
-    """The root, and what is off by at most so large a part of it."""
+    """The root, with bounds for this relative error."""
     low = Fraction(isqrt(int(squared * _DIGITS**2)), _DIGITS)
     return Between(low * (1 - error), (low + Fraction(1, _DIGITS)) * (1 + error))
 
 
 def _factor(squared: Fraction, power: int | None) -> Between:
-    """The factor of clipping: 1 exactly, where the norm is well below the limit."""
+    """The factor of clipping; exactly 1 if the norm is well below the limit."""
     one = Fraction(1)
     if power is None or not squared:
         return Between(one, one)
@@ -84,5 +86,5 @@ def _factor(squared: Fraction, power: int | None) -> Between:
 
 
 def _times(value: Fraction, factor: Between) -> Between:
-    """The product; gradients are not negative."""
+    """The product. Gradients are not negative."""
     return Between(value * factor.low, value * factor.high)

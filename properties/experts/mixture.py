@@ -1,4 +1,4 @@
-"""The draw for parameters that belong to some ranks: a mesh, a model of dense parameters and experts, and steps."""
+"""The draw for parameters that only some ranks have: a mesh, a model of dense parameters and experts, and steps."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -10,20 +10,23 @@ from lockstep.properties.data.dealing import ranks
 from lockstep.properties.exercise import Exercise
 from lockstep.worlds.contract import Outcome
 
-Step = tuple[tuple[int, int], ...]  # pairs of a rank and an expert of its own to which no token was sent
-Parts = dict[str, list[int]]  # by the names of a rank's parameters, what backward leaves
+Step = tuple[tuple[int, int], ...]  # pairs of a rank and one of its experts that gets no token
+Parts = dict[str, list[int]]  # the gradients that backward leaves on a rank, by parameter name
 
-# The numbers of a first step differ by a factor of 3 at most, so that each counts in a norm.
+# The values in a first step differ by a factor of at most 3, so that each one affects the norm.
 _SMALLEST = 16
 
 
 @dataclass(frozen=True, repr=False)
 class Mixture(Exercise):
-    """``expert_ranks``: E of a mesh of D x E ranks. ``dense``, ``experts``: the elements of each parameter.
+    """A training run with experts.
 
-    ``missing``: an expert without tokens is no part of the loss; else its gradient is zero. ``max_norm``: gradients are
-    clipped to 2 ** it; None: they are not. ``loaded``: after ``steps`` the parameters are saved, and loaded by a world
-    of so many ranks and expert ranks, which goes on with the steps ``later``.
+    - ``expert_ranks``: E of a mesh of D x E ranks.
+    - ``dense``, ``experts``: the elements of each parameter.
+    - ``missing``: an expert without tokens is no part of the loss; else its gradient is zero.
+    - ``max_norm``: gradients are clipped to 2 ** it; None: not clipped.
+    - ``loaded``: the numbers of ranks and expert ranks of a world that loads the parameters saved after ``steps``.
+    - ``later``: the steps after loading.
     """
 
     world_size: int
@@ -40,12 +43,12 @@ class Mixture(Exercise):
 
     @property
     def mesh(self) -> Mesh:
-        """The mesh that training begins on."""
+        """The mesh on which training begins."""
         return Mesh(self.world_size // self.expert_ranks, self.expert_ranks)
 
     @property
     def later_mesh(self) -> Mesh:
-        """The mesh that it goes on on."""
+        """The mesh on which it continues."""
         assert self.loaded is not None
         size, expert_ranks = self.loaded
         return Mesh(size // expert_ranks, expert_ranks)
@@ -62,7 +65,10 @@ class Mixture(Exercise):
         return mesh.holders(int(number), len(self.experts)) if kind == "experts" else tuple(range(mesh.world_size))
 
     def parts(self) -> tuple[list[list[Parts]], list[list[Parts]]]:
-        """By step and rank, what each backward leaves: before saving, and after loading. No two numbers are equal."""
+        """The gradients of each backward by step and rank: before saving, and after loading.
+
+        No two numbers are equal.
+        """
         numbers = count(_SMALLEST)
         later = [] if self.loaded is None else [self._parts(self.later_mesh, step, numbers) for step in self.later]
         return [self._parts(self.mesh, step, numbers) for step in self.steps], later
@@ -78,7 +84,7 @@ class Mixture(Exercise):
         ]
 
     def words(self) -> str:
-        """The training: mesh, parameters, and experts without tokens."""
+        """The training in words: the mesh, the parameters, and experts without tokens."""
         told = [f"{_meant(self.mesh)}; parameters {', '.join(f'{name} ({size})' for name, size in self.sizes.items())}"]
         told += [_steps(self.steps, self.missing)]
         told += [f"clipped to a norm of {2.0**self.max_norm:g}"] if self.max_norm is not None else []

@@ -1,6 +1,6 @@
-"""The program of every rank for P21: a model of dense parameters and of this rank's experts, trained step by step.
+"""The program of every rank for P21: train a model of dense parameters and of this rank's experts, step by step.
 
-The world calls these functions by name; in comes JSON, out go plain data.
+The world calls these functions by name. The input is JSON, the output plain data.
 """
 
 import json
@@ -26,7 +26,10 @@ def vector(values: Sequence[float]) -> torch.Tensor:
 
 
 class Part(nn.Module):
-    """Some vectors, by number. The loss has the gradient that is given for each, by name; the others take no part."""
+    """Some vectors, by number.
+
+    ``gradients`` names the gradient of each one; vectors that it does not name are not used.
+    """
 
     def __init__(self, kind: str, weights: Mapping[str, list[float]]) -> None:
         super().__init__()
@@ -46,7 +49,9 @@ class Part(nn.Module):
 
 
 class Probe(nn.Module):
-    """``dense`` is on every rank, ``experts`` has those of this rank, by their numbers in the whole model."""
+    """A model with ``dense``, the same on every rank, and ``experts``, those of this rank by number in the
+    whole model.
+    """
 
     def __init__(self, weights: Mapping[str, list[float]]) -> None:
         super().__init__()
@@ -59,7 +64,7 @@ class Probe(nn.Module):
 
 
 class Trained:
-    """An implementation that wraps a model, and the optimizer of the model."""
+    """An implementation that wraps a model, and the model's optimizer."""
 
     def __init__(self, name: str, weights: Mapping[str, list[float]], mesh: Mesh) -> None:
         groups = [dist.new_group(list(mesh.group(each))) for each in range(mesh.expert)]
@@ -70,7 +75,7 @@ class Trained:
         self.optimizer = torch.optim.SGD(self.model.parameters(), lr=RATE)
 
     def backward(self, parts: Parts, missing: bool) -> None:
-        """Leaves final gradients. ``missing``: what has none is no part of the loss."""
+        """Run a backward to final gradients. ``missing``: experts without a gradient are no part of the loss."""
         self.optimizer.zero_grad()
         given = {name: vector(values) for name, values in parts.items() if any(values) or not missing}
         adapter.start(self.wrapped, self.model)
@@ -80,7 +85,7 @@ class Trained:
         adapter.finish(self.wrapped, self.model)
 
     def gradients(self) -> dict[str, list[float]]:
-        """Of this rank's parameters; of None zeroes."""
+        """The gradients of this rank's parameters. None becomes zeros."""
         own = dict(self.model.named_parameters())
         found: Mapping[str, Any] = {name: parameter.grad for name, parameter in own.items()}
         if adapter.offered(self.wrapped, "full_gradients"):
@@ -90,18 +95,18 @@ class Trained:
         }
 
     def weights(self) -> dict[str, list[float]]:
-        """Of this rank's parameters."""
+        """This rank's parameters."""
         own: Mapping[str, Any] = dict(self.model.named_parameters())
         names = sorted(own)
-        if adapter.offered(self.wrapped, "full_gradients"):  # it has pieces
+        if adapter.offered(self.wrapped, "full_gradients"):  # parameters are sharded
             own = adapter.full_parameters(self.wrapped)
         return {name: own[name].detach().tolist() for name in names}
 
 
 def steps(payload: str, rank: int, world_size: int) -> Mapping[str, Any]:
-    """The steps before saving, or after loading what is given as ``saved``.
+    """Run the steps before saving, or those after loading ``saved``.
 
-    ``start``: the weights before them; ``got``: of each step what ranks hold; ``saved``: all parameters, if asked for.
+    ``start``: the weights before them. ``got``: the results of each step. ``saved``: all parameters, if asked for.
     """
     asked = json.loads(payload)
     mixture = Mixture(**asked["mixture"])
@@ -131,12 +136,12 @@ def steps(payload: str, rank: int, world_size: int) -> Mapping[str, Any]:
 
 
 def try_out(payload: str, rank: int, world_size: int) -> Mapping[str, Any]:
-    """The error (``wrong``) in a target that is said to wrap experts, in one line; empty if there is none."""
+    """The error (``wrong``) in a target that is taken for a wrapper of experts, in one line; empty if there is none."""
     taken = "taken for a wrapper of dense parameters and experts, for meshes of data x expert ranks alone"
     try:
         trained = Trained(json.loads(payload)["implementation"], {"dense.0": [1.0], "experts.0": [1.0]}, Mesh(1, 1))
         trained.backward({"dense.0": [2], "experts.0": [3]}, False)
         trained.gradients()
-    except Exception as error:  # also of a package that it needs and that is not there
+    except Exception as error:  # including a missing package
         return {"wrong": f"{taken}; making one and a backward raised {on_one_line(error)}"}
     return {"wrong": ""}

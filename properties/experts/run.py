@@ -1,4 +1,4 @@
-"""Starts what ranks run for P21 on a trial's world, and compares."""
+"""Run trainings with experts on a trial's world, for P21, and compare the results."""
 
 import json
 from collections.abc import Iterator
@@ -14,7 +14,7 @@ from lockstep.worlds.contract import Job, Outcome
 
 
 def run(trial: Trial, mixture: Mixture, world_size: int, saved: Any = None) -> Outcome:
-    """Runs the steps before saving, or those after loading. Raises a LawBroken, or Refused, if a rank has no result."""
+    """Run the steps before saving, or those after loading. Raises LawBroken or Refused if a rank has no result."""
     weights = {name: [float(each) for each in values] for name, values in begin(mixture).items()}
     asked = {"implementation": trial.implementation.name, "mixture": asdict(mixture)}
     payload = json.dumps({**asked, "weights": weights, "saved": saved})
@@ -30,14 +30,14 @@ def results(outcome: Outcome) -> list[Any]:
 
 
 def each(trial: Trial, mixture: Mixture, outcome: Outcome) -> Iterator[tuple[int, int, Any, Expected]]:
-    """The number of each step that was run before saving, each rank, what was seen there, and what is due."""
+    """The number of each step before saving, each rank, and the seen and the expected results there."""
     for place, due in enumerate(expected(mixture, trial.claims.expert_divisor)[: len(mixture.steps)]):
         for rank, seen in enumerate(results(outcome)):
             yield place, rank, seen["got"][place], due
 
 
 def judge_gradients(mixture: Mixture, outcome: Outcome, place: int, rank: int, seen: Any, due: Expected) -> None:
-    """Raises SilentlyWrong for the first gradient of a rank that is not the one due."""
+    """Raise SilentlyWrong for the first gradient of a rank that differs from the expected one."""
     for name, values in seen["gradients"].items():
         right = due.gradients[name]
         if not all(wanted.holds(got) for got, wanted in zip(values, right, strict=True)):
@@ -47,7 +47,7 @@ def judge_gradients(mixture: Mixture, outcome: Outcome, place: int, rank: int, s
 
 
 def judge_weights(mixture: Mixture, outcome: Outcome, when: str, rank: int, seen: Any, due: Any) -> None:
-    """Raises SilentlyWrong for the first parameter of a rank that is not the one due."""
+    """Raise SilentlyWrong for the first parameter of a rank that differs from the expected one."""
     for name, values in seen.items():
         right = [float(each) for each in due[name]]
         if values != right:

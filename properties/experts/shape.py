@@ -1,16 +1,18 @@
-"""Recognize a class that wraps a model of dense parameters and experts, and what it offers."""
+"""Recognize a class that wraps a model of dense parameters and experts, and its methods."""
 
 import inspect
 from collections.abc import Mapping
 from typing import Any
 
-ARGUMENT = "process_groups"  # by the name of each parameter, the process group of the ranks that have it
+# takes a mapping from parameter names to the process group of the ranks that have the parameter
+ARGUMENT = "process_groups"
 
 
 def seen_of(implementation: Any) -> Mapping[str, Any]:
-    """Its description without making one, in the words of `properties.claim.Shape`; empty for any other code.
+    """A description of such a class without constructing it, with the fields of `properties.claim.Shape`.
 
-    The constructor of such a class takes `process_groups`. A function says by its claims that it makes one.
+    Empty for other code. The constructor of such a class takes `process_groups`. A function that makes one must claim
+    so.
     """
     claims = getattr(implementation, "claims", None)
     told = claims.get("experts") if isinstance(claims, Mapping) else None

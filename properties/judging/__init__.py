@@ -1,12 +1,12 @@
-"""Compares what was seen with what the oracle tells, for the laws.
+"""Compare the observations of a run with the oracle's expectation, for the laws.
 
-judge        values
-matching     the same collectives on every rank
-memory       the bytes that ranks hold
-launches     when collectives are launched: inside `no_sync`, and beside backward
-traffic      what was sent, in elements
-fair_share   what all ranks together should hold
-slices       what each rank holds to the byte
-gathered     what is whole while forward and backward run
-wire         in which dtypes gradients travel
+judge        compares values
+matching     checks that ranks call the same collectives
+memory       compares the bytes that ranks hold
+launches     checks when collectives are launched: inside `no_sync`, and during backward
+traffic      counts the communicated elements
+fair_share   the bytes that all ranks together should hold
+slices       the exact bytes that each rank should hold
+gathered     the full tensors held during forward and backward
+wire         the dtypes in which gradients are communicated
 """

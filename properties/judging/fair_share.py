@@ -12,17 +12,17 @@ from lockstep.oracle.recipes import Recipe
 from lockstep.oracle.shards import flat, numel
 from lockstep.oracle.zero import Memory, Plan, held
 
-MOST_BYTES_OF_A_COUNT = 8  # of steps
+MOST_BYTES_OF_A_COUNT = 8  # of the step counts
 
 
 def fair_shares(scenario: Scenario, expected: Expectation, stage: int) -> dict[int, tuple[int, int]]:
-    """Least and most bytes of all ranks together, after construction (-1) and after each Finish, Step and ZeroGrad, but
-    one that leaves zeros in the place of what has accumulated inside `no_sync`, which is whole.
+    """The least and most bytes of all ranks together, after construction (-1) and after each Finish, Step and ZeroGrad.
 
-    Least: nothing twice, no padding, no master of what is frozen, and at stage 1 gradients are gone where they are not
-    stepped, as at stage 2. Most: each tensor is cut on its own and padded to equal shares, whole ones too, of which the
-    shares may be views; below stage 2, where gradients are whole, their memory may stay when they are dropped; and
-    there are step counts.
+    A ZeroGrad that sets gradients accumulated inside `no_sync` to zero is left out, because these are full gradients.
+    The least: nothing is stored twice, there is no padding and no master weight of a frozen parameter, and at stage 1
+    gradients are freed like at stage 2. The most: each tensor is split on its own and padded to equal shares, and so
+    are full tensors, of which shares may be views. Below stage 2, the memory of full gradients may remain after they
+    are dropped. There may be step counts.
     """
     tensors = scenario.tensors
     gradients: dict[int, bool] = dict.fromkeys(tensors, False)
@@ -48,7 +48,7 @@ def fair_shares(scenario: Scenario, expected: Expectation, stage: int) -> dict[i
 
 
 def recipe_of(scenario: Scenario, index: int, state: Mapping[str, Any]) -> Recipe:
-    """The cost of an element of a parameter, with its optimizer state."""
+    """The bytes per element of a parameter, with its optimizer state."""
     size = FORMATS[scenario.parameters[index].dtype].bytes
     master = 4 if scenario.masters and size == 2 else 0
     arrays = len(state.keys() - {"step", "master"})
@@ -56,7 +56,7 @@ def recipe_of(scenario: Scenario, index: int, state: Mapping[str, Any]) -> Recip
 
 
 def share(scenario: Scenario, index: int, gradient: bool, state: Mapping[str, Any], stage: int) -> tuple[int, int]:
-    """Least and most bytes of all ranks for one parameter, its gradient and its state."""
+    """The least and most bytes of all ranks for one parameter, its gradient and its state."""
     parameter, recipe = scenario.parameters[index], recipe_of(scenario, index, state)
     padded = flat({"p": parameter.shape}, scenario.world_size // scenario.replicas)
     plain = replace(padded, padded=padded.counts, state=padded.counts)

@@ -1,4 +1,4 @@
-"""The whole tensors on a rank while forward and backward run, at stages 2 and 3, if the layout of slices is claimed."""
+"""The full tensors on a rank during forward and backward, at stages 2 and 3, if the layout of slices is claimed."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
@@ -8,15 +8,16 @@ from lockstep.oracle.expectation import Expectation
 from lockstep.oracle.program import Scenario
 from lockstep.properties.judging.slices import Ledger, flats
 
-# A moment: "forward" of a unit (-1: the root) is about to begin, or a tensor's "gradient" has just become final.
+# A moment: the "forward" of a unit (-1: the root) is about to begin, or the "gradient" of a tensor has become final.
 When = tuple[str, int]
 
 
 @dataclass(frozen=True)
 class Moment:
-    """``held``: bytes of everything but whole gradients and what autograd keeps; None: it is not said how many.
+    """The bytes at a moment.
 
-    ``gradients``: bytes of whole gradients.
+    ``held``: all bytes but those of full gradients and of autograd; None if not specified. ``gradients``: the bytes of
+    full gradients.
     """
 
     held: int | None
@@ -24,7 +25,7 @@ class Moment:
 
 
 def ledgers(scenario: Scenario, expected: Expectation, stage: int, slices: str, rank: int) -> dict[int, Ledger]:
-    """The holdings of a rank when a Backward begins, by its place."""
+    """The tensors that a rank holds when each Backward begins, by its place."""
     ledger, found = Ledger(scenario, stage, slices, rank), dict[int, Ledger]()
     for place, event in enumerate(scenario.program):
         if event.makes_gradients:
@@ -34,11 +35,11 @@ def ledgers(scenario: Scenario, expected: Expectation, stage: int, slices: str, 
 
 
 def moments(ledger: Ledger, place: int, whens: Sequence[When]) -> list[Moment]:
-    """The whole tensors at each moment of a Backward that begins with this ledger.
+    """The full tensors at each moment of a Backward that begins with this ledger.
 
-    Stage 3: the root's own parameters are whole while anything runs, and beside them those of one unit; gradients are
-    reduced with the last call of their unit that backward leaves. Stage 2: those of a bucket, with the last of its
-    members that is trained, if all buckets before it are reduced.
+    Stage 3: the root's own parameters are full while anything runs, together with those of one unit. Gradients are
+    reduced at the last call of their unit in backward. Stage 2: the gradients of a bucket are reduced when the last
+    trainable one is final and all earlier buckets are reduced.
     """
     of_stage = _stage_three if ledger.stage == 3 else _stage_two
     return [of_stage(ledger, place, when, _gradients(whens[: number + 1])) for number, when in enumerate(whens)]
@@ -70,7 +71,7 @@ def _stage_three(ledger: Ledger, place: int, when: When, final: Sequence[int]) -
         calls = _calls(scenario, place, ledger.rank)
         now = min(number for number, (_, tensors) in enumerate(calls) if which in tensors)
         inside = next((unit for unit, _ in calls[now:] if unit >= 0), -1)
-        known = calls[now][0] == inside  # else it is the root's turn, and what was left last may be whole or not
+        known = calls[now][0] == inside  # otherwise the root runs, and the last unit may be full or not
         whole_units |= {-1, inside}
         to_come = _of_units(scenario, ledger.slices, {unit for unit, _ in calls[: now + 1]} | whole_units)
         left = _of_units(scenario, ledger.slices, {unit for unit, _ in calls[now + 1 :]}) - to_come
@@ -81,7 +82,7 @@ def _stage_three(ledger: Ledger, place: int, when: When, final: Sequence[int]) -
 
 
 def _calls(scenario: Scenario, place: int, rank: int) -> list[tuple[int, set[int]]]:
-    """The calls of units in forward (-1: what the root uses in between), each with the tensors that it uses."""
+    """The calls of units in forward, each with the tensors that it uses. -1: tensors that the root uses in between."""
     batch = scenario.batch(place)
     runs = groupby(reversed(scenario.order(batch, rank)), lambda index: _unit(scenario, index))
     return [(unit, {scenario.tensor(index) for index in run}) for unit, run in runs]
@@ -93,7 +94,7 @@ def _unit(scenario: Scenario, index: int) -> int:
 
 
 def _of_units(scenario: Scenario, slices: str, units: set[int]) -> set[int]:
-    """The tensors gathered for these units: a tied tensor brings along those with which it is cut."""
+    """The tensors gathered for these units. A tied tensor includes all tensors that are split together with it."""
     mine = {scenario.tensor(index) for index in range(len(scenario.parameters)) if _unit(scenario, index) in units}
     return {tensor for members in flats(scenario, slices) if mine & {*members} for tensor in members}
 

@@ -1,6 +1,6 @@
-"""Compares what was observed with what must be: bits, or membership in a proved interval where the oracle gives one.
+"""Compare observed values with expected ones: equal bits, or membership in a proved interval if the oracle gives one.
 
-None, zero and -0.0 are told apart.
+None, zero and -0.0 are different values.
 """
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
@@ -18,9 +18,9 @@ from lockstep.properties.seen import OTHER_WEIGHTS, Seen
 from lockstep.properties.trial import Run
 from lockstep.properties.verdict import SilentlyWrong
 
-# What `pairs` tells of; any other quantity is a piece of optimizer state, called as in torch.
+# The quantities of `pairs`. Any other quantity is a piece of optimizer state, named as in torch.
 QUANTITIES = ("parameter", "gradient", "norm", "loss scale", "buffer", "metric")
-# What is said of a difference that the headline is not about.
+# Headlines for differences in other quantities than the one that the law's headline is about.
 OTHERS = {
     "parameter": "Parameters are not what they must be.",
     "norm": "The norm of gradients is not what it must be.",
@@ -34,11 +34,11 @@ OTHERS = {
 
 
 def values_equal(run: Run, expected: Expectation, headline: str, of: Collection[str] = (), about: str = "") -> None:
-    """Every rank holds, at the start and after each event, whatever the expectation says of that moment.
+    """Check that every rank holds the expected values at the start and after each event.
 
-    ``of``: of these alone, each one of ``QUANTITIES`` or "state"; empty: of all, but for norms that are not told, which
-    are for the law on norms, and of what the caller's own hooks and random numbers tell. ``about``: which one the
-    headline is about; empty: all of them.
+    ``of``: check these alone, each one of ``QUANTITIES`` or "state". If empty, check all, including the observations of
+    the caller's hooks and random numbers, but not norms that were not returned, for which there is another law.
+    ``about``: the quantity that the headline is about; empty: all.
     """
     if run.right.get(frozenset(of)) is expected:
         return
@@ -61,7 +61,7 @@ def values_equal(run: Run, expected: Expectation, headline: str, of: Collection[
 def pairs(
     seen: Seen, expected: Expectation, place: int, rank: int
 ) -> Iterator[tuple[str, Sequence[Any], Sequence[Any]]]:
-    """The seen and the right values of a rank after an event: a quantity, and its values by parameter or buffer."""
+    """The seen and the expected values of a rank after an event: a quantity, and its values by parameter or buffer."""
     if place < 0 and seen["initial"] is not None:
         yield "parameter", seen["initial"], expected.initial
     if place in expected.gradients:
@@ -74,7 +74,7 @@ def pairs(
         ours, theirs = seen["states"][place], expected.states[place]
         for name in dict.fromkeys(name for states in (ours, theirs) for state in states for name in state):
             seen_of, wanted = [state.get(name) for state in ours], [state.get(name) for state in theirs]
-            if name == "step":  # a count, of whatever dtype
+            if name == "step":  # a count, whose dtype does not matter
                 seen_of = [None if each is None else each.astype(np.float32) for each in seen_of]
             if name == "master":
                 spared = [index for index in expected.spared[place] if seen_of[index] is None]
@@ -89,7 +89,7 @@ def pairs(
 
 
 def _as_wide(seen: Any, wanted: Any) -> Any:
-    """The norm that must be, in the dtype of the one seen where that is wider, as it may be: it is a number."""
+    """The expected norm, converted to the dtype of the seen one if that is wider, which is allowed."""
     if seen is None:
         return wanted
     own, told = wanted.form if isinstance(wanted, Inside) else wanted.dtype.name, seen.dtype.name
@@ -99,15 +99,16 @@ def _as_wide(seen: Any, wanted: Any) -> Any:
 
 
 def random_numbers_go_on(run: Run, headline: str) -> None:
-    """On every rank the next random number is, after construction and after each event, what it was before that."""
+    """Check that construction and events leave every rank's next random number unchanged."""
     for rank, seen in enumerate(run.observations):
         for place in (place for place in seen["upcoming"] if place > -2):
             compare(run, headline, "random number", place, rank, seen["upcoming"][place], seen["upcoming"][-2])
 
 
 def replicas_equal(run: Run, headline: str) -> None:
-    """Every rank holds, bit for bit, the parameters that rank 0 holds, at the start and after each Step, and then also
-    rank 0's optimizer state.
+    """Check that every rank holds rank 0's parameters bit for bit, at the start and after each Step.
+
+    After each Step this includes rank 0's optimizer state.
     """
     first, *others = run.observations
     starts_equal(run, first["initial"], headline)
@@ -118,7 +119,10 @@ def replicas_equal(run: Run, headline: str) -> None:
 
 
 def nothing_in_flight_is_touched(run: Run, headline: str) -> None:
-    """No rank used, changed or dropped what a collective in flight reads or writes; see `worlds.contract.Hazard`."""
+    """Check that no rank used, changed or freed memory that a collective in flight reads or writes.
+
+    See `worlds.contract.Hazard`.
+    """
     hazards = next((report.hazards for report in run.outcome if report.hazards), ())
     if hazards:
         words = f"{headline} {'; '.join(map(str, hazards[:2]))}.".replace(f"{Path.cwd()}/", "")
@@ -126,7 +130,7 @@ def nothing_in_flight_is_touched(run: Run, headline: str) -> None:
 
 
 def states_equal(run: Run, headline: str) -> None:
-    """Every rank holds, bit for bit, the optimizer state that rank 0 holds, after each Step."""
+    """Check that every rank holds rank 0's optimizer state bit for bit after each Step."""
     first, *others = run.observations
     for place, mine in first["states"].items():
         for rank, seen in enumerate(others, 1):
@@ -137,8 +141,10 @@ def states_equal(run: Run, headline: str) -> None:
 
 
 def evaluations_equal(run: Run, headline: str) -> None:
-    """Every rank's evaluations, as far as they were seen to read parameters, read those that it held after the last
-    event that changed any, bit for bit; or, where it computes in another dtype, these converted to that.
+    """Check that every rank's evaluations read the parameters that it held after the last change, bit for bit.
+
+    If an evaluation computes in another dtype, the parameters are converted to it. Parameters whose read was not
+    recorded are skipped.
     """
     for rank, seen in enumerate(run.observations):
         held = {-1: seen["initial"], **seen["parameters"]}
@@ -148,14 +154,15 @@ def evaluations_equal(run: Run, headline: str) -> None:
 
 
 def as_read(values: Sequence[Any], held: Sequence[Any]) -> list[Any]:
-    """The values that an evaluation must have read of the held parameters, as far as it was seen to read any; where it
-    computes in another dtype, converted to that.
+    """The values that an evaluation must have read of the held parameters, in the dtype in which it computes.
+
+    None for parameters whose read was not recorded.
     """
     return [None if read is None else each.astype(read.dtype) for read, each in zip(values, held, strict=True)]
 
 
 def swapped_are_read(run: Run, headline: str) -> None:
-    """Every rank's evaluations with other weights, as far as they were seen to read any, read these."""
+    """Check that every rank's evaluations with other weights read these weights, as far as recorded."""
     for rank, seen in enumerate(run.observations):
         for place, values in seen["swapped"].items():
             wanted = [None if read is None else np.full_like(read, OTHER_WEIGHTS) for read in values]
@@ -163,8 +170,9 @@ def swapped_are_read(run: Run, headline: str) -> None:
 
 
 def kept_equal(run: Run, headline: str) -> None:
-    """Check that gradients kept by the caller's hooks are those at the end of the synchronization, and that hooks
-    have run for each parameter to which the last micro-batch gave one, and maybe for others.
+    """Check that gradients kept by the caller's hooks are the final ones.
+
+    Hooks must have run for each parameter that the last micro-batch used, and may have run for others.
     """
     scenario = run.scenario
     for rank, seen in enumerate(run.observations):
@@ -179,9 +187,7 @@ def kept_equal(run: Run, headline: str) -> None:
 
 
 def duplicates_equal(run: Run, headline: str) -> None:
-    """Every rank's deep copies of the model, as far as they were seen to read parameters, read, whenever they are
-    evaluated, those that it held when they were made, bit for bit.
-    """
+    """Check that every rank's deep copies of the model read the values that they were made with, bit for bit."""
     for rank, seen in enumerate(run.observations):
         held = {-1: seen["initial"], **seen["parameters"]}
         for place, copies in seen["duplicates"].items():
@@ -191,13 +197,15 @@ def duplicates_equal(run: Run, headline: str) -> None:
 
 
 def starts_equal(run: Run, initial: Sequence[Any], headline: str) -> None:
-    """Every rank holds these parameters at the start: after construction, or the first forward, as it is claimed."""
+    """Check that every rank starts with these parameters: after construction, or after the first forward, as
+    claimed.
+    """
     for rank, seen in enumerate(run.observations):
         compare(run, headline, "parameter", -1, rank, seen["initial"], initial)
 
 
 def runs_equal(run: Run, reference: Run, headline: str, factor: float = 1.0) -> None:
-    """Every rank of the run has the gradients, times ``factor``, and the parameters of the reference's rank 0."""
+    """Check that every rank has the gradients, times ``factor``, and the parameters of the reference's rank 0."""
     gradients_equal(run, reference, {place: place for place in run.observations[0]["gradients"]}, factor, headline)
     for rank, seen in enumerate(run.observations):
         for place, values in seen["parameters"].items():
@@ -206,8 +214,10 @@ def runs_equal(run: Run, reference: Run, headline: str, factor: float = 1.0) -> 
 
 
 def runs_agree(run: Run, other: Run, expected: Expectation, headline: str) -> None:
-    """Both have the same gradients and parameters. Where they differ, the one that is not as expected is told as wrong,
-    and by what the other one has: ``expected`` decides nothing else.
+    """Check that both runs have the same gradients and parameters.
+
+    If they differ, the run that is not as expected is reported, compared with the other run. ``expected`` has no other
+    use.
     """
     try:
         values_equal(run, expected, headline, of=("gradient", "parameter"))
@@ -218,8 +228,10 @@ def runs_agree(run: Run, other: Run, expected: Expectation, headline: str) -> No
 
 
 def gradients_equal(run: Run, reference: Run, places: Mapping[int, int], factor: float, headline: str) -> None:
-    """At each of the places, every rank has the gradients of the reference's rank 0 at another one, times a power of
-    two, or that below zero, where zero is zero: after a synchronization all ranks have the same.
+    """Check that at each place, every rank has the gradients of the reference's rank 0 at another place, times
+    ``factor``.
+
+    The factor is a power of two or its negative. With a negative factor, -0.0 is replaced by zero.
     """
     for rank, seen in enumerate(run.observations):
         for place, other in places.items():
@@ -239,7 +251,7 @@ def compare(
     actual: Sequence[Any],
     expected: Sequence[Any],
 ) -> None:
-    """Raises SilentlyWrong at the first parameter and element that is not what it must be."""
+    """Raise SilentlyWrong at the first parameter and element that differs."""
     for parameter, (seen, wanted) in enumerate(zip(actual, expected, strict=True)):
         element = _first_difference(seen, wanted)
         if element is not None:
@@ -249,19 +261,19 @@ def compare(
 
 
 def same_bits(seen: Any, wanted: Any) -> bool:
-    """True if two arrays agree in dtype, shape and every bit, or there is none on either side."""
+    """True if two arrays agree in dtype, shape and every bit, or if both are None."""
     if seen is None or wanted is None:
         return seen is wanted
     return seen.dtype == wanted.dtype and seen.shape == wanted.shape and seen.tobytes() == wanted.tobytes()
 
 
 def holds(seen: Any, wanted: Any) -> bool:
-    """True if what was seen has the wanted bits, or lies in the wanted interval."""
+    """True if the value has the wanted bits, or lies in the wanted interval."""
     return _first_difference(seen, wanted) is None
 
 
 def _first_difference(seen: Any, wanted: Any) -> tuple[int, ...] | None:
-    """The first element that is not as wanted; of things that cannot be compared element by element, the first."""
+    """The index of the first element that differs. If shapes or dtypes differ, the first element."""
     if isinstance(wanted, Inside):
         if seen is None:
             return _first_nonzero(wanted.low)
@@ -281,6 +293,8 @@ def _first_difference(seen: Any, wanted: Any) -> tuple[int, ...] | None:
 
 
 def _first_nonzero(values: Any) -> tuple[int, ...]:
-    """Of an array that is missing, or too many, the element that shows it best; the first, where all are zero."""
+    """The index that best shows a missing or superfluous array: its first nonzero element, or else its first
+    element.
+    """
     nonzero = np.argwhere(np.asarray(values) != 0)
     return tuple(int(index) for index in nonzero[0]) if len(nonzero) else (0,) * np.ndim(values)

@@ -1,4 +1,4 @@
-"""Compares when collectives are launched with what was promised: none inside `no_sync`, and overlap with backward."""
+"""Check when collectives are launched: none inside `no_sync`, and some already during backward."""
 
 from collections.abc import Sequence
 from itertools import pairwise
@@ -10,22 +10,22 @@ from lockstep.properties.trial import Run
 from lockstep.properties.verdict import Wasteful
 from lockstep.worlds.contract import MESSAGES, Collective, Passage, RankReport
 
-# A collective, and how many its rank has launched before it.
+# A collective, preceded by the number that its rank has launched before it.
 Launch: TypeAlias = tuple[int, Passage]
 
 NOTING = "lockstep.properties.ranks.launched:note_program"
-# Where it can be told what ranks wait for, and why nowhere else.
+# The world on which waits can be observed, and the reason why others cannot.
 NOTED = {
     "sim": "what ranks wait for is noted on the simulated world alone. The script runs this program, and notes nothing."
 }
 
 
 def silent_inside_no_sync(run: Run, reference: Run, headline: str) -> None:
-    """Ranks issue nothing in a micro-batch inside `no_sync`, unless the whole run issues the same without those.
+    """Check that ranks issue nothing in a micro-batch inside `no_sync`.
 
-    Then it is something due anyhow, such as parameters that the next forward waits for. Of stage 3 only reductions
-    count: in every micro-batch it puts parameters together besides, by gathering or broadcasting. One rank
-    alone sends nothing.
+    Collectives are allowed if the run without these micro-batches issues the same ones, because they are then needed
+    anyway, for example for parameters that the next forward waits for. At stage 3 only reductions count, because
+    parameters are gathered in every micro-batch. A single rank sends nothing.
     """
     if run.scenario.world_size == 1:
         return
@@ -43,14 +43,12 @@ def _reduces(call: Collective) -> bool:
 
 
 def overlapping(run: Run, place: int, least: int, several: bool, headline: str) -> bool:
-    """Of a Backward's reductions of so many elements at least, the first is launched before the last hook fires, and
-    none is waited for before another that is launched by then; to look whether it is done is no wait.
+    """Check that the reductions of a Backward overlap with it. Only reductions of at least ``least`` elements count.
 
-    ``several``: there must be several of them; else what goes out in one has nothing to overlap with. Where no hook
-    tells when gradients are final, as of parameters that an implementation has put in the place of the model's, nothing
-    is known.
-
-    Returns whether every rank has launched two before its last hook fired.
+    The first must be launched before the last hook fires. None may be waited for before another one that is launched by
+    then; polling is no wait. ``several``: there must be several reductions; otherwise a single one has nothing to
+    overlap with. If no hooks fire because the implementation has replaced the model's parameters, nothing can be
+    checked. Returns true if every rank has launched two before its last hook fired.
     """
     overlap = True
     for rank, (report, seen) in enumerate(zip(run.outcome, run.observations, strict=True)):
@@ -76,7 +74,7 @@ def overlapping(run: Run, place: int, least: int, several: bool, headline: str) 
 
 
 def _reduced(report: RankReport, least: int) -> list[Launch]:
-    """The reductions of at least that many elements; none if the world gives no timeline."""
+    """The reductions of at least so many elements; empty if the world records no timeline."""
     places = (place for place, call in enumerate(report.collectives) if call.operation not in MESSAGES)
     return [
         (place, passage)
@@ -86,6 +84,6 @@ def _reduced(report: RankReport, least: int) -> list[Launch]:
 
 
 def _since(hooks: Sequence[tuple[int, int]], launch: Launch) -> str:
-    """After which hook something was launched, in words."""
+    """The hook after which a collective was launched, in words."""
     final = [index for index, launched in hooks if launched <= launch[0]]
     return f"once {parameter_name(final[-1])}.grad is final" if final else "before any gradient is final"

@@ -1,4 +1,4 @@
-"""Check that ranks call the same collectives, and that messages meet."""
+"""Check that ranks call the same collectives, and that each message has a sender and a receiver."""
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -9,9 +9,7 @@ from lockstep.worlds.contract import DEFAULT, MESSAGES, Collective, members_of
 
 
 def same_collectives(run: Run, headline: str) -> None:
-    """In every group that a rank used, all members issued the same collectives in the same order, and for every message
-    that one sent another took one, and the other way round.
-    """
+    """Check that in each used group, all members issued the same collectives in the same order, and messages match."""
     if same_collectives in run.right:
         return
     for group in dict.fromkeys([DEFAULT, *(call.group for calls in run.collectives for call in calls)]):
@@ -44,7 +42,7 @@ def _same_sequence(
 
 
 def _messages_meet(run: Run, headline: str, asked: Mapping[int, Sequence[Collective]]) -> None:
-    """Counted from each rank to each other; what their tags are is the backend's to heed, and NCCL does not."""
+    """Compare the counts of messages from each rank to each other. Tags are not compared, as NCCL ignores them."""
     sent = Counter((rank, call.root) for rank, calls in asked.items() for call in calls if call.operation == "send")
     taken = Counter((call.root, rank) for rank, calls in asked.items() for call in calls if call.operation == "recv")
     for receiver in asked:

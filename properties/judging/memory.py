@@ -1,4 +1,4 @@
-"""Compares the bytes that ranks hold with what they must hold."""
+"""Compare the bytes that ranks hold with the expected ones."""
 
 from collections.abc import Mapping, Sequence
 
@@ -8,7 +8,7 @@ from lockstep.properties.trial import Run
 from lockstep.properties.verdict import LawBroken, SilentlyWrong, Wasteful
 
 WEIGHING = "lockstep.properties.ranks.held_bytes:weigh_program"
-# Where bytes can be told, and why nowhere else.
+# The world on which bytes can be counted, and the reason why others cannot.
 WEIGHED = {
     "sim": "bytes are counted on the simulated world alone, as a real backend's own threads hold tensors for some time "
     "after a wait. The script runs this program, and counts none."
@@ -16,7 +16,7 @@ WEIGHED = {
 
 
 def bytes_held(run: Run, shares: Mapping[int, tuple[int, int]], headline: str) -> None:
-    """All ranks together hold no more than the most, after each of these events, and no less than the least."""
+    """Check that after each of these events all ranks together hold between the least and the most bytes."""
     for place, (least, most) in shares.items():
         each = [seen["bytes"][place] for seen in run.observations]
         if not least <= sum(each) <= most:
@@ -26,7 +26,7 @@ def bytes_held(run: Run, shares: Mapping[int, tuple[int, int]], headline: str) -
 
 
 def _held(more: bool) -> type[LawBroken]:
-    """Too little is no waste but wrong: something is kept out of sight, in fewer bits, or not at all."""
+    """The verdict. Too few bytes are wrong, not wasteful: data is hidden, kept in fewer bits, or missing."""
     return Wasteful if more else SilentlyWrong
 
 
@@ -35,11 +35,11 @@ def _after(place: int) -> str:
 
 
 def slices_held(run: Run, shares: Mapping[int, tuple[int, ...]], headline: str) -> None:
-    """Each rank holds so many bytes after each of these events."""
+    """Check that each rank holds exactly so many bytes after each of these events."""
     for place, wanted in shares.items():
         each = [seen["bytes"][place] for seen in run.observations]
         wrong = [rank for rank, right in enumerate(wanted) if each[rank] != right]
-        if wrong:  # of ranks that hold more and others that hold less, one that holds more
+        if wrong:  # if some ranks hold more and others less, report one that holds more
             rank = max(wrong, key=lambda rank: each[rank] > wanted[rank])
             seen, right = each[rank], wanted[rank]
             words = f"{headline} {_after(place)} rank {rank} holds {seen} bytes where it must be {right}."
@@ -47,7 +47,7 @@ def slices_held(run: Run, shares: Mapping[int, tuple[int, ...]], headline: str) 
 
 
 def whole_at_a_time(run: Run, rank: int, place: int, wanted: Sequence[Moment], headline: str) -> None:
-    """At each moment of a Backward a rank holds what it must."""
+    """Check the bytes that a rank holds at each moment of a Backward."""
     for (kind, which, held, gradients), right in zip(run.observations[rank]["moments"][place], wanted, strict=True):
         when = f"when {parameter_name(which)}.grad becomes final"
         if kind == "forward":

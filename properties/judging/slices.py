@@ -1,8 +1,10 @@
-"""The bytes of every rank, if the layout of slices is claimed: `oracle.shards.flat`, `oracle.zero`.
+"""The exact bytes of every rank, if the layout of slices is claimed: `oracle.shards.flat`, `oracle.zero`.
 
-"units": the parameters of each module of its own, one dtype and either trained or frozen from the start, end to end in
-the order of registration. "buckets": the same of the whole module from the last parameter on, a new one begun where the
-cap would be exceeded. Either is cut into equal slices, of which the last may be short or empty; nothing is padded.
+Parameters are concatenated and cut into equal slices, of which the last may be short or empty; nothing is padded.
+
+- "units": the parameters of each unit in the order of registration, separately by dtype, and by trainable or frozen at
+  the start.
+- "buckets": the same for the whole module in reverse order, with a new bucket if the cap would be exceeded.
 """
 
 from collections.abc import Mapping
@@ -18,18 +20,18 @@ from lockstep.oracle.shards import Layout, by_layer, flat, numel
 from lockstep.oracle.zero import Memory, Plan, held
 from lockstep.properties.judging.fair_share import recipe_of
 
-BYTES_OF_A_COUNT = 4  # of steps: a float32 for each parameter, on every rank
+BYTES_OF_A_COUNT = 4  # of the step count: a float32 for each parameter, on every rank
 
 
 def registered(scenario: Scenario) -> list[int]:
-    """The tensors as the module registers them: the root's own first, then those of each unit; each once."""
+    """The tensors in the order of registration: the root's own first, then those of each unit; each tensor once."""
     told = scenario.registered or range(len(scenario.parameters))
     order = sorted(told, key=lambda index: -1 if (unit := scenario.unit(index)) is None else unit)
     return list(dict.fromkeys(map(scenario.tensor, order)))
 
 
 def flats(scenario: Scenario, slices: str) -> list[tuple[int, ...]]:
-    """The tensors that are end to end, of each that is cut; buckets in the order in which they are sent."""
+    """The groups of tensors that are concatenated and cut together. Buckets are in the order in which they are sent."""
     tensors = registered(scenario)
     if slices == "buckets":
         return _cut_apart(scenario, tensors[::-1], scenario.bucket_cap)
@@ -42,7 +44,7 @@ def flats(scenario: Scenario, slices: str) -> list[tuple[int, ...]]:
 
 
 def _cut_apart(scenario: Scenario, tensors: list[int], cap: int | None) -> list[tuple[int, ...]]:
-    """The tensors that are trained from the start, and then those that are frozen, by dtype and up to a cap."""
+    """Groups by dtype and up to a cap: first those of tensors trainable from the start, then those of frozen ones."""
     trained = [tensor for tensor in tensors if scenario.parameters[tensor].trainable]
     frozen = [tensor for tensor in tensors if not scenario.parameters[tensor].trainable]
     return [*filled(scenario, trained, cap), *filled(scenario, frozen, cap)]
@@ -50,7 +52,7 @@ def _cut_apart(scenario: Scenario, tensors: list[int], cap: int | None) -> list[
 
 @lru_cache(maxsize=8)
 def cuts(scenario: Scenario, slices: str) -> Mapping[int, Layout]:
-    """Of each tensor, which rank of a shard group owns what."""
+    """For each tensor, the parts that each rank of a shard group owns."""
     found: dict[int, Layout] = {}
     for members in flats(scenario, slices):
         whole = flat({str(each): scenario.parameters[each].shape for each in members}, _shards(scenario))
@@ -65,7 +67,7 @@ def _shards(scenario: Scenario) -> int:
 
 @dataclass
 class Ledger:
-    """The holdings of one rank: tensors whose gradient it has whole, and those of whose average it has its slice."""
+    """The tensors of one rank: those whose full gradient it has, and those of whose mean it has its slice."""
 
     scenario: Scenario
     stage: int
@@ -74,14 +76,14 @@ class Ledger:
     whole: set[int] = field(default_factory=set)
     own: set[int] = field(default_factory=set)
     frozen: set[int] = field(default_factory=set)
-    averaged: bool = False  # stage 1: the slices lie in the whole gradients
+    averaged: bool = False  # stage 1: the slices are parts of the full gradients
     states: Mapping[int, Mapping[str, Any]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self.frozen |= {index for index, parameter in enumerate(self.scenario.parameters) if not parameter.trainable}
 
     def total(self, gradients: bool = True) -> int:
-        """Bytes of everything, or of everything but whole gradients."""
+        """The bytes of everything, or of everything but full gradients."""
         buffers = 4 * sum(numel(buffer.shape) for buffer in self.scenario.buffers)
         return buffers + sum(self._of(tensor, gradients) for tensor in cuts(self.scenario, self.slices))
 
@@ -94,7 +96,7 @@ class Ledger:
         return held(plan, now, self.rank).total + (BYTES_OF_A_COUNT if "step" in state else 0)
 
     def after(self, place: int, expected: Expectation) -> bool:
-        """Books an event. Whether it is known what is held then: while gradients are on their way, it is not."""
+        """Apply an event. False if the bytes held after it are not known, because gradients are being synchronized."""
         event = self.scenario.program[place]
         match event:
             case Backward():
@@ -106,7 +108,7 @@ class Ledger:
                 return not event.synchronize
             case Finish():
                 there = {each for each, value in enumerate(expected.gradients[place]) if value is not None}
-                there &= cuts(self.scenario, self.slices).keys()  # and no other names
+                there &= cuts(self.scenario, self.slices).keys()  # without further names of the same tensors
                 self.own, self.averaged = there, self.stage == 1
                 self.whole = there if self.stage == 1 else set()
             case Step():
@@ -119,11 +121,12 @@ class Ledger:
 
 
 def held_between(scenario: Scenario, expected: Expectation, stage: int, slices: str) -> dict[int, tuple[int, ...]]:
-    """Bytes of each rank after construction (-1) and after every event, but a Backward that synchronizes."""
+    """The bytes of each rank after construction (-1) and after every event, except a synchronizing Backward."""
     ledgers = [Ledger(scenario, stage, slices, rank) for rank in range(scenario.world_size)]
     found = {-1: tuple(ledger.total() for ledger in ledgers)}
     for place in range(len(scenario.program)):
-        known = [ledger.after(place, expected) for ledger in ledgers]  # every rank books it
+        # a list, because each ledger must apply the event
+        known = [ledger.after(place, expected) for ledger in ledgers]
         if all(known):
             found[place] = tuple(ledger.total() for ledger in ledgers)
     return found

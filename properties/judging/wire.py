@@ -1,4 +1,4 @@
-"""In which dtypes gradients travel."""
+"""The dtypes in which gradients are communicated."""
 
 from collections import Counter
 from collections.abc import Sequence
@@ -13,7 +13,7 @@ from lockstep.properties.trial import Run
 from lockstep.properties.verdict import SilentlyWrong
 from lockstep.worlds.contract import Collective
 
-# The dtypes that hold every value of a dtype.
+# The dtypes that can represent every value of a dtype.
 HOLDS = {
     "float64": ("float64",),
     "float32": ("float32", "float64"),
@@ -23,7 +23,7 @@ HOLDS = {
 
 
 def due(scenario: Scenario) -> dict[str, int]:
-    """Of each dtype, how many elements of gradients are to be reduced in all micro-batches."""
+    """For each dtype, the number of gradient elements to be reduced in all micro-batches."""
     counts = dict.fromkeys(HOLDS, 0)
     for batch in scenario.microbatches:
         used = {scenario.tensor(parameter) for order in batch.orders for parameter in order}
@@ -33,16 +33,16 @@ def due(scenario: Scenario) -> dict[str, int]:
 
 
 def in_training(run: Run) -> bool:
-    """True if it is in training that every rank sends gradients, and not only when somebody looks at them."""
+    """True if every rank sends gradients during training, and not only for observation."""
     sent = all(any(call.count for call in calls) for calls in run.since_construction)
     return run.scenario.world_size > 1 and sent and not any(reductions(calls) for calls in run.looks)
 
 
 def wide_enough(run: Run, headline: str) -> None:
-    """For each dtype, as many elements as have a gradient to be reduced travel in it, or in one that holds it.
+    """Check that for each dtype, enough elements are sent in it, or in a dtype that can represent it.
 
-    Broadcasts are left out, for they carry parameters; but where nothing else travels they carry gradients. What
-    reduces only when somebody looks is not judged.
+    Enough means as many as have a gradient to be reduced. Broadcasts are left out because they carry parameters, unless
+    nothing else is sent. A run that reduces only for observation is not judged.
     """
     scenario = run.scenario
     if not in_training(run):
@@ -66,29 +66,27 @@ def _with_gradients(calls: Sequence[Collective]) -> list[Collective]:
 
 
 def room(call: Collective, dtypes: Sequence[str]) -> int:
-    """The number of elements of these dtypes that a collective may carry: in one of them, or as bytes, which do not
-    tell what they are.
-    """
+    """The number of elements of these dtypes that a collective may carry, in one of these dtypes or as bytes."""
     if call.dtype in dtypes:
         return call.count
     if call.dtype in FORMATS or not call.count:  # a barrier has no dtype
         return 0
     try:
         width = np.dtype(call.dtype).itemsize
-    except TypeError:  # one that NumPy does not know: as wide as any
+    except TypeError:  # a dtype that NumPy does not know is taken to be as wide as any
         width = np.dtype(np.complex128).itemsize
     return call.count * width // min(FORMATS[dtype].bytes for dtype in dtypes)
 
 
 def on_the_wire(dtype: str, claims: Claims) -> str:
-    """The dtype in which a gradient is reduced: its own, or one that is claimed, to be wider or to travel in."""
+    """The dtype in which a gradient is reduced: its own, or a claimed one, which may be wider or narrower."""
     if claims.wire_dtype is not None:
         return claims.wire_dtype
     return claims.reduce_dtype if claims.reduce_dtype in HOLDS[dtype] else dtype
 
 
 def _by_dtype(calls: Sequence[Collective]) -> Counter[str]:
-    """The number of elements of each dtype that these carry; gathers and broadcasts may carry bytes."""
+    """The number of elements of each dtype that the collectives carry. Gathers and broadcasts may carry bytes."""
     counts = Counter[str]()
     for call in calls:
         for dtype in HOLDS:
@@ -98,11 +96,11 @@ def _by_dtype(calls: Sequence[Collective]) -> Counter[str]:
 
 
 def as_claimed(run: Run, claims: Claims, headline: str) -> None:
-    """As many elements as have a gradient to be reduced are reduced in the dtype that is claimed (`on_the_wire`).
+    """Check that enough elements are reduced in the claimed dtype (`on_the_wire`).
 
-    Other things may be added up in others: norms, flags. Where what is missing is not reduced in a dtype of gradients
-    in which nothing is due, ranks exchange it and add it up themselves, and what they exchange counts, be it as bytes.
-    What reduces only when somebody looks is not judged.
+    Norms or flags may be reduced in other dtypes. If elements are missing and no other dtype of gradients was reduced
+    instead, ranks may exchange gradients and add them themselves. Then exchanged elements count, even as bytes. A run
+    that reduces only for observation is not judged.
     """
     scenario = run.scenario
     if not in_training(run):

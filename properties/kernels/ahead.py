@@ -25,14 +25,14 @@ from lockstep.properties.kernels.variants import FACTORS, FEW, FEW_STEPS, NUMBER
 
 SHIPPED = "lockstep.impls.kernels.suite:Kernels"
 LISTS = ("pack", "unpack", "scale_", "norm", "clip_coefficient", "average_and_clip_")
-MOST = 16  # processes: each holds half a gigabyte of a GPU
+MOST = 16  # processes; each uses half a gigabyte of GPU memory
 
 
 class Here(Kernels):
     """Kernels that run in this process."""
 
     def run(self, operation: str, **request: Any) -> list[Array]:
-        """As in a process of their own, but unguarded."""
+        """As in a process of their own, but without supervision."""
         data = {"implementation": self.name, "operation": operation, **request}
         out: list[Array] = runner.run(json.dumps(data, default=plain), 0, 1)["out"]
         return out
@@ -42,7 +42,7 @@ Task = Callable[[Here], object]
 
 
 def tensors(dtypes: tuple[str, ...], strided: bool) -> tuple[Tensor, ...]:
-    """One of each dtype; where strided, each second element."""
+    """One tensor of each dtype. If ``strided``, it has every second element."""
     return tuple(Tensor((40,), dtype, 0, (0,), (2 if strided else 1,), seed) for seed, dtype in enumerate(dtypes))
 
 
@@ -55,7 +55,7 @@ def case_of(variant: Variant, strided: bool) -> Case:
 
 
 def tasks() -> Iterator[Task]:
-    """Every variant, as the laws ask for it."""
+    """Every variant, called as the laws do."""
     for strided in (False, True):
         for dtype in MOVED:
             case = Case(tensors((dtype,), strided), "distinct", Tensor((40,), dtype))
@@ -77,7 +77,7 @@ def _list(operation: str, case: Case, kernels: Here) -> None:
 
 
 def run(name: str, places: Sequence[int]) -> int:
-    """The tasks at these places, in this process; how many came to their end."""
+    """Run the tasks at these places in this process. Returns the number that finished."""
     kernels = Here(name, None, runner.describe(json.dumps(name), 0, 1)["functions"])  # type: ignore[arg-type]
     chosen, ended = list(tasks()), 0
     for place in places:
@@ -88,7 +88,7 @@ def run(name: str, places: Sequence[int]) -> int:
 
 
 def main() -> None:
-    """All tasks, shared out to as many processes as there are cores."""
+    """Run all tasks in as many processes as there are cores."""
     parser = argparse.ArgumentParser(prog="python -m lockstep.properties.kernels.ahead", description=__doc__)
     parser.add_argument("kernels", nargs="?", default=SHIPPED, help="package.module:Class (default: what ships)")
     name = parser.parse_args().kernels

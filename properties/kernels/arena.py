@@ -1,7 +1,7 @@
 """Tensors in memory that is poisoned around and between their elements, so that a stray read or write shows.
 
-Around a source, all bits are set: NaN in every floating dtype. So they are in a destination's elements before a kernel
-runs; around those is a pattern, so that poison copied from one to the other shows too.
+Around a source, all bits are set, which is NaN in every floating dtype. The elements of a destination are set in the
+same way before a kernel runs. The memory around those has a pattern, so that poison copied there shows too.
 """
 
 from typing import Any
@@ -16,7 +16,7 @@ GUARD = 64  # elements on either side
 
 
 class Placed:
-    """A case's tensor in memory of its own. ``tensor``: what a kernel gets."""
+    """A case's tensor in memory of its own. ``tensor``: the argument of a kernel."""
 
     def __init__(self, spec: Tensor, values: NDArray[Any] | None, device: str) -> None:
         dtype = getattr(torch, spec.dtype)
@@ -41,12 +41,12 @@ class Placed:
         return found
 
     def spilled(self) -> bool:
-        """True if anything but the elements has changed."""
+        """True if memory other than the elements has changed."""
         expected = self._before.view(self.tensor.dtype).clone()
         view = expected.as_strided(*self._place)
         view.copy_(self.tensor)
         return not torch.equal(expected.view(torch.uint8), self._memory)
 
     def changed(self) -> bool:
-        """True if anything has changed at all."""
+        """True if any of the memory has changed."""
         return not torch.equal(self._before, self._memory)

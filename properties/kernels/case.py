@@ -1,4 +1,4 @@
-"""A case of the laws of kernels, as plain data: tensors by their place in memory, and what is done to them."""
+"""A case of the laws of kernels, as plain data: tensors with their place in memory, and the operation's arguments."""
 
 import math
 from dataclasses import dataclass
@@ -9,9 +9,10 @@ from lockstep.oracle.short import Short
 
 @dataclass(frozen=True, repr=False)
 class Tensor(Short):
-    """A tensor's place in memory: ``order`` of its dimensions from the innermost, each with gaps of ``steps`` - 1.
+    """A tensor's place in memory.
 
-    ``offset``: elements from an address that is a multiple of 16 bytes; ``seed``: of its values.
+    ``order``: its dimensions from the innermost one. ``steps``: the gap of each is ``steps`` - 1. ``offset``: elements
+    from an address that is a multiple of 16 bytes. ``seed``: of its values.
     """
 
     shape: tuple[int, ...]
@@ -23,12 +24,12 @@ class Tensor(Short):
 
     @property
     def count(self) -> int:
-        """Elements."""
+        """The number of elements."""
         return math.prod(self.shape)
 
     @property
     def strides(self) -> tuple[int, ...]:
-        """In elements; row-major and without gaps where nothing else is said."""
+        """The strides in elements; by default row-major without gaps."""
         order = self.order or tuple(reversed(range(len(self.shape))))
         strides, reach = [0] * len(self.shape), 1
         for place, dimension in enumerate(order):
@@ -38,14 +39,17 @@ class Tensor(Short):
 
     @staticmethod
     def from_json(data: dict[str, Any]) -> "Tensor":
-        """The inverse."""
+        """A tensor from its JSON data."""
         plain: dict[str, Any] = {key: tuple(x) if isinstance(x, list) else x for key, x in data.items()}
         return Tensor(**plain)
 
 
 @dataclass(frozen=True, repr=False)
 class Case(Short):
-    """A list of tensors, the kind of their values, and what a law does to them. ``bucket``: dtype of the bucket."""
+    """A list of tensors, the kind of their values, and the arguments of an operation.
+
+    ``bucket``: the bucket as a tensor.
+    """
 
     tensors: tuple[Tensor, ...]
     kind: str = "distinct"
@@ -56,5 +60,5 @@ class Case(Short):
 
     @property
     def count(self) -> int:
-        """Elements of all tensors."""
+        """The number of elements of all tensors."""
         return sum(tensor.count for tensor in self.tensors)

@@ -1,4 +1,4 @@
-"""Strategies of the laws of kernels: lists of tensors in every shape, stride, offset and dtype, and their values."""
+"""Strategies of the laws of kernels: lists of tensors with any shape, stride, offset and dtype, and their values."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -10,20 +10,20 @@ from lockstep.properties.kernels.values import KINDS
 from lockstep.properties.kernels.variants import FACTORS, NUMBERS, variants
 
 MOVED = (*NUMBERS, "float64", "int8", "uint8", "int16", "int32", "int64", "complex64")
-# Lengths at which kernels go wrong: around blocks, vectors, 2**15 and 2**16.
+# Lengths at which kernels tend to fail: around the sizes of blocks and vectors, 2**15 and 2**16.
 EDGES = tuple(length + by for length in (4, 8, 16, 128, 256, 1024, 2048, 4096, 8192, 2**15, 2**16) for by in (-1, 0, 1))
 
-LONGEST = 139_267  # a prime: beyond a grid of 2**17 elements, and so far that a norm of these alone is too small
+LONGEST = 139_267  # a prime beyond 2**17, so far that the norm of the first 2**17 elements alone is visibly too small
 
 
 def lengths(most: int = 70_000) -> st.SearchStrategy[int]:
-    """Few elements, or about as many as where something changes."""
+    """A few elements, or about as many as one of the `EDGES`."""
     return st.integers(0, 40) | st.sampled_from([edge for edge in EDGES if edge <= most])
 
 
 @st.composite
 def tensors(draw: st.DrawFn, dtypes: Sequence[str], seed: int, most: int = 70_000) -> Tensor:
-    """One tensor: long and flat, or small with up to four dimensions; dense or not."""
+    """One tensor: long and flat, or small with up to four dimensions; contiguous or not."""
     dtype = draw(st.sampled_from(dtypes))
     shape = draw(
         st.lists(st.integers(0, 5), max_size=4).map(tuple)
@@ -40,7 +40,7 @@ def tensors(draw: st.DrawFn, dtypes: Sequence[str], seed: int, most: int = 70_00
 
 @st.composite
 def lists(draw: st.DrawFn, dtypes: Sequence[str], longest: int = 70_000) -> tuple[Tensor, ...]:
-    """A few tensors, of which few are long; sometimes dozens of small ones."""
+    """A few tensors, few of them long; sometimes dozens of small ones."""
     if draw(st.integers(0, 19)) == 19:
         sizes = draw(st.lists(st.integers(0, 9), min_size=20, max_size=40))
         return tuple(Tensor((size,), dtypes[seed % len(dtypes)], seed=seed) for seed, size in enumerate(sizes))
@@ -50,7 +50,7 @@ def lists(draw: st.DrawFn, dtypes: Sequence[str], longest: int = 70_000) -> tupl
 
 @st.composite
 def moves(draw: st.DrawFn) -> Case:
-    """One dtype for all: bits are moved."""
+    """A case with one dtype, for operations that only move bits."""
     dtype = draw(st.sampled_from(MOVED))
     chosen = draw(lists([dtype]))
     bucket = Tensor((sum(tensor.count for tensor in chosen),), dtype, draw(st.integers(0, 9)))
@@ -59,7 +59,7 @@ def moves(draw: st.DrawFn) -> Case:
 
 @st.composite
 def conversions(draw: st.DrawFn, kinds: Sequence[str] = KINDS, longest: int = 70_000) -> Case:
-    """Several dtypes, divided, scaled, multiplied by a coefficient on the device, rounded."""
+    """A case with several dtypes, with division, scaling, a coefficient on the device, and rounding."""
     variant = draw(variants())
     chosen = draw(lists(variant.dtypes, longest))
     count = sum(tensor.count for tensor in chosen)
@@ -84,7 +84,7 @@ def casts(draw: st.DrawFn) -> tuple[Tensor, str, str]:
 
 
 def bucketed(*tensors: Tensor, kind: str = "distinct", bucket: str = "", **named: Any) -> Case:
-    """A case by hand, with a bucket that fits; of the first tensor's dtype unless ``bucket`` says otherwise."""
+    """A case made by hand with a bucket that fits; of the first tensor's dtype unless ``bucket`` names another one."""
     count = sum(tensor.count for tensor in tensors)
     return Case(
         tensors, kind, Tensor((count,), bucket or (tensors[0].dtype if tensors else "float32"), 0, seed=97), **named
@@ -92,7 +92,7 @@ def bucketed(*tensors: Tensor, kind: str = "distinct", bucket: str = "", **named
 
 
 def many(*dtypes: str) -> tuple[Tensor, ...]:
-    """A list of 130 tensors of up to three elements: more than tables of 64 or 128 entries hold."""
+    """130 tensors of up to three elements: more than tables with 64 or 128 entries can hold."""
     return tuple(Tensor((1 + seed % 3,), dtypes[seed % len(dtypes)], seed=seed) for seed in range(130))
 
 
@@ -124,7 +124,7 @@ NORMS = (
     bucketed(),
 )
 CLIPS = (
-    (bucketed(Tensor((4160,)), kind="huge", divisor=2.0), 0.5),  # a norm that float32 does not hold
+    (bucketed(Tensor((4160,)), kind="huge", divisor=2.0), 0.5),  # a norm that overflows float32
     *((bucketed(Tensor((200,)), kind=kind, divisor=3.0), 0.5) for kind in ("huge", "tiny", "infinite", "nan")),
     (bucketed(Tensor((33,)), Tensor((9,), "bfloat16", seed=1), kind="general", divisor=2.0, scale=1 / 3), 0.5),
     (bucketed(Tensor((LONGEST,)), divisor=2.0), 0.5),

@@ -1,4 +1,4 @@
-"""Compares what kernels gave with what they must give: the bits, or an interval that rounding cannot leave."""
+"""Compare the results of kernels with the expected ones: equal bits, or membership in a proved interval."""
 
 import numpy as np
 
@@ -7,7 +7,7 @@ from lockstep.properties.kernels.reference import Array, same
 
 
 def must_equal(actual: list[Array], expected: list[Array], numbers: bool = True) -> None:
-    """AssertionError that names the first result and element that differ."""
+    """Raise AssertionError naming the first result and element that differ."""
     for index, (got, wanted) in enumerate(zip(actual, expected, strict=True)):
         words = same(got.tobytes(), wanted, numbers and wanted.dtype.kind in "fV")
         if words:
@@ -15,8 +15,9 @@ def must_equal(actual: list[Array], expected: list[Array], numbers: bool = True)
 
 
 def must_lie(actual: list[Array], enclosures: list[Interval], like: list[Array]) -> None:
-    """AssertionError that names the first result and element that is not in its interval, or has not the sign of what
-    it is ``like``, which says its dtype too.
+    """Raise AssertionError naming the first result and element outside its interval, or with a wrong sign.
+
+    ``like``: values with the right sign and dtype.
     """
     for index, (got, inside, model) in enumerate(zip(actual, enclosures, like, strict=True)):
         seen = np.frombuffer(got.tobytes(), model.dtype)

@@ -1,4 +1,4 @@
-"""Interpreted or compiled: kernels run on a GPU where there is one, and else in Triton's interpreter."""
+"""Interpreted or compiled: kernels run on a GPU if there is one, else in Triton's interpreter."""
 
 import ctypes
 import os
@@ -15,9 +15,9 @@ def gpus() -> int:
 
 
 def choose() -> str:
-    """ "interpreted" or "compiled", before anybody imports triton: child processes inherit the choice.
+    """Choose "interpreted" or "compiled" before triton is imported. Child processes inherit the choice.
 
-    A TRITON_INTERPRET that is set already stays as it is.
+    A TRITON_INTERPRET that is set already is kept.
     """
     if gpus() == 0:
         os.environ.setdefault("TRITON_INTERPRET", "1")

@@ -1,4 +1,4 @@
-"""A call of a kernel, told in words where it raises: an error of Triton's alone seldom says what it was given."""
+"""Add the call of a kernel to the errors that it raises, because Triton's errors seldom name the arguments."""
 
 import contextlib
 import functools
@@ -8,17 +8,17 @@ from typing import Any
 
 import torch
 
-FEW = 4  # tensors of a list that are told
+FEW = 4  # tensors of a list that are shown
 
 
 class NamesItsArguments:
-    """A namespace of kernels; what one raises has a note that says which it was, and with which arguments."""
+    """A namespace of kernels. An error that a kernel raises gets a note with its name and arguments."""
 
     def __init__(self, kernels: Any) -> None:
         self._kernels = kernels
 
     def __getattr__(self, name: str) -> Callable[..., Any]:
-        """The kernel."""
+        """The kernel of that name."""
         function = getattr(self._kernels, name)
 
         @functools.wraps(function)
@@ -33,7 +33,7 @@ class NamesItsArguments:
 
 
 def arguments(function: Callable[..., Any], args: tuple[Any, ...], named: dict[str, Any]) -> str:
-    """By name where there is one, tensors by dtype and shape."""
+    """The arguments by name if they have one, with tensors as dtype and shape."""
     names: list[str] = []
     with contextlib.suppress(TypeError, ValueError):
         names = list(inspect.signature(function).parameters)[: len(args)]
@@ -43,7 +43,7 @@ def arguments(function: Callable[..., Any], args: tuple[Any, ...], named: dict[s
 
 
 def short(value: Any) -> str:
-    """A value in a few words, without asking a device that may be lost."""
+    """A value in a few words, without access to a device that may be lost."""
     if isinstance(value, torch.Tensor):
         return f"{str(value.dtype).removeprefix('torch.')} {tuple(value.shape)}"
     if isinstance(value, list):

@@ -17,17 +17,17 @@ from lockstep.properties.reports.paragraphs import entry
 from lockstep.properties.strategies.independent import INDEPENDENT
 from lockstep.properties.verdict import ERROR_IN_LOCKSTEP, HOLDS, NOT_CLAIMED, WRONG
 
-Ends = dict[str, AssertionError | None]  # what was wrong, if anything was, by case
-INTERPRETED = 10  # how many times fewer examples run where kernels are interpreted, at tens of milliseconds a block
+Ends = dict[str, AssertionError | None]  # the error of each case, or None
+INTERPRETED = 10  # the factor by which examples are fewer if kernels are interpreted, at tens of milliseconds a block
 
 
 def kernel_law(
     draws: st.SearchStrategy[Any], needs: Mapping[str, tuple[str, ...]], always: Sequence[Any] = (), some: bool = False
 ) -> Callable[[Callable[[Kernels, Any], None]], Callable[..., None]]:
-    """Makes a pytest test of a check; ``needs``: which functions, with which arguments, it is about.
+    """Make a pytest test of a check. ``needs``: the functions that it is about, with their arguments.
 
-    ``always``: what is tried before anything is drawn, because few draws would hit it; ``some``: one argument will do,
-    and the check leaves out the others (`Kernels.claimed`).
+    ``always``: cases tried before anything is drawn, because draws would rarely hit them. ``some``: one of the
+    arguments is enough, and the check leaves out the others (`Kernels.claimed`).
     """
     enough = any if some else all
 
@@ -59,7 +59,8 @@ def kernel_law(
                 pytest.fail(message, pytrace=False)
 
         test.__name__, test.__doc__ = check.__name__, check.__doc__
-        test.kernel_law = (check, draws, always)  # type: ignore[attr-defined]  # read by the plugin and the tests of faults
+        # read by the plugin and the tests of faults
+        test.kernel_law = (check, draws, always)  # type: ignore[attr-defined]
         return test
 
     return decorate
@@ -76,7 +77,7 @@ def story(kernels: Kernels, law: str, error: AssertionError) -> list[str]:
 
 
 def _case_of(error: AssertionError) -> str:
-    """Its first note; the others are Hypothesis's, and say the same at length."""
+    """The case, from the first note. Further notes are Hypothesis' and repeat it at length."""
     return next(iter(getattr(error, "__notes__", [])), "")
 
 
@@ -88,9 +89,9 @@ def hold(
     shrink: bool = True,
     ends: Ends | None = None,
 ) -> None:
-    """Searches, shrinks, and raises the smallest failure; without ``shrink``, the same one in every run.
+    """Search, shrink, and raise the smallest failure. Without ``shrink``, raise the same failure in every run.
 
-    ``ends``: filled in. The same case ends in the same way, also where chance decided it.
+    ``ends``: filled with the result of each case. A repeated case keeps its result, even if chance decided it.
     """
     known, failing = Ends() if ends is None else ends, list[Any]()
     profile = settings()
@@ -135,6 +136,6 @@ def _wrong(check: Callable[[Kernels, Any], None], kernels: Kernels, drawn: Any) 
         check(kernels, drawn)
     except AssertionError as error:
         error.add_note(repr(drawn))
-        error.call = dict(kernels.called)  # type: ignore[attr-defined]  # of `script`
+        error.call = dict(kernels.called)  # type: ignore[attr-defined]  # used by `script`
         return error
     return None

@@ -1,4 +1,6 @@
-"""The right results of kernels: float32 arithmetic that rounds each operation, and one rounding to the stored dtype."""
+"""The expected results of kernels: float32 arithmetic with every operation rounded, and one rounding to the stored
+dtype.
+"""
 
 from fractions import Fraction
 from functools import lru_cache
@@ -19,12 +21,12 @@ Array = NDArray[Any]
 
 
 def values(spec: Tensor, kind: str) -> Array:
-    """A tensor's elements, in row-major order."""
+    """A tensor's elements in row-major order."""
     return elements(kind, spec.count, spec.dtype, spec.seed)
 
 
 def transformed(x: Array, dtype: str, divisor: float, scale: float, coefficient: float | None) -> Array:
-    """RN(RN32(RN32(RN32(x / divisor) * scale) * coefficient)), the outer one into ``dtype``."""
+    """RN(RN32(RN32(RN32(x / divisor) * scale) * coefficient)), with the outer rounding to ``dtype``."""
     with np.errstate(all="ignore"):
         y = x.astype(np.float32) / np.float32(divisor)
         y = y * np.float32(scale)
@@ -34,13 +36,13 @@ def transformed(x: Array, dtype: str, divisor: float, scale: float, coefficient:
 
 
 def packed(case: Case) -> Array:
-    """The bucket, all tensors in one dtype: bits are moved."""
+    """The bucket for tensors of one dtype; only bits are moved."""
     parts = [values(tensor, case.kind) for tensor in case.tensors]
     return np.concatenate(parts) if parts else np.zeros(0, DTYPES[case.bucket.dtype])
 
 
 def converted(case: Case) -> Array:
-    """The bucket, with cast and scale."""
+    """The bucket with cast and scale."""
     parts = [
         transformed(values(t, case.kind), case.bucket.dtype, 1.0, case.scale, case.coefficient) for t in case.tensors
     ]
@@ -48,7 +50,7 @@ def converted(case: Case) -> Array:
 
 
 def unpacked(case: Case) -> list[Array]:
-    """The tensors, with average and cast."""
+    """The tensors with average and cast."""
     ends = np.cumsum([0, *(tensor.count for tensor in case.tensors)])
     bucket = values(case.bucket, case.kind)
     return [
@@ -58,12 +60,12 @@ def unpacked(case: Case) -> list[Array]:
 
 
 def scaled(case: Case, coefficient: float | None) -> list[Array]:
-    """The tensors, in place."""
+    """The tensors after scaling in place."""
     return [transformed(values(t, case.kind), t.dtype, case.divisor, case.scale, coefficient) for t in case.tensors]
 
 
 def averages(case: Case) -> Array:
-    """The elements of which a norm is taken: all of them, averaged and scaled, in float32."""
+    """The elements of which the norm is taken: all of them, averaged and scaled, in float32."""
     parts = [transformed(values(t, case.kind), "float32", case.divisor, case.scale, None) for t in case.tensors]
     return np.concatenate([np.zeros(0, np.float32), *parts])
 
@@ -71,9 +73,9 @@ def averages(case: Case) -> Array:
 def norm_enclosure(numbers: Array) -> Enclosure:
     """Enclose the norm of float32 values before its last rounding, in any order, fused or not, at any magnitude.
 
-    A power of two is taken out first, as a norm is homogeneous: squares in the bound stay in range, as they must in the
-    kernel. What then falls below float32 is rounded; the bound's allowance for what is lost between values of about one
-    is larger by far.
+    A power of two is factored out first, so that squares in the bound stay in range, as they must in the kernel. Values
+    that then fall below float32 are rounded. The bound's allowance for losses between values of about one is much
+    larger.
     """
     x = numbers.astype(np.float64)
     exponent = int(np.frexp(np.abs(x).max(initial=0.0))[1])
@@ -84,28 +86,29 @@ def norm_enclosure(numbers: Array) -> Enclosure:
     return Enclosure(found.low * Fraction(2) ** exponent, found.high * Fraction(2) ** exponent)
 
 
-@lru_cache(maxsize=8)  # a law asks several times of the same values
+@lru_cache(maxsize=8)  # a law needs the same values several times
 def _norm_of(float32s: bytes) -> Enclosure:
     return norm(np.frombuffer(float32s, np.float32).astype(np.float64).tolist(), "float32")
 
 
 def coefficient_of(norm32: float, max_norm: float) -> float:
-    """min(1, RN(max_norm / RN(norm + 1e-6))) in float32; NaN where the norm is, as in torch."""
+    """min(1, RN(max_norm / RN(norm + 1e-6))) in float32; NaN if the norm is NaN, as in torch."""
     with np.errstate(all="ignore"):
         below = np.float32(norm32) + np.float32(1e-6)
         return float(np.minimum(np.float32(1), np.float32(max_norm) / below))
 
 
 def coefficients(norms: Enclosure, max_norm: float) -> Interval:
-    """Enclose min(1, max_norm / (norm + 1e-6)), computed in float32 or float64 in any way that there is in
-    practice: a quotient, a product with a rounded reciprocal (torch), or the inverse of what gradients are divided by.
+    """Enclose min(1, max_norm / (norm + 1e-6)) for computation in float32 or float64 in any usual way.
+
+    The ways are a quotient, a product with a rounded reciprocal (torch), and the inverse of the divisor of gradients.
     """
     return hull(*(coefficient(norms, form, max_norm) for form in ("float32", "float64")))
 
 
 def before_rounding(norm32: float, numbers: Array) -> Enclosure:
-    """The norms of finite numbers that round to a float32, or to infinity: a coefficient may be computed of what has
-    not been rounded.
+    """The norms that round to this float32, or to infinity, because a coefficient may be computed from the unrounded
+    norm.
     """
     if np.isinf(norm32):
         return Enclosure(FORMATS["float32"].largest, norm_enclosure(numbers).high)
@@ -114,8 +117,10 @@ def before_rounding(norm32: float, numbers: Array) -> Enclosure:
 
 
 def clipped(case: Case, factor: Interval) -> list[Interval]:
-    """The tensors, averaged and scaled as in `scaled`, and multiplied by a number of that interval, or divided by its
-    inverse: of any precision, so that where it is not 1 the last bits are open.
+    """The tensors, averaged and scaled as in `scaled`, and multiplied by a number in the interval or divided by its
+    inverse.
+
+    The factor may have any precision, so if it is not 1, the last bits are not determined.
     """
     found = []
     for tensor in case.tensors:
@@ -126,7 +131,7 @@ def clipped(case: Case, factor: Interval) -> list[Interval]:
 
 
 def same(actual: bytes, expected: Array, numbers: bool) -> str:
-    """Empty where bits agree; else the first element that differs. ``numbers``: any NaN is NaN."""
+    """Empty if the bits agree; else the first element that differs, in words. ``numbers``: all NaN are equal."""
     got = np.frombuffer(actual, dtype=expected.dtype)
     if len(got) != expected.size:
         return f"{len(got)} elements, and must be {expected.size}"

@@ -1,4 +1,4 @@
-"""Runs a kernel on a case. The world calls these by name where its ranks are; in comes JSON, out go bytes."""
+"""Run a kernel on a case. The world calls these functions by name. The input is JSON, the output bytes."""
 
 import contextlib
 import inspect
@@ -18,11 +18,11 @@ from lockstep.properties.kernels.values import elements
 from lockstep.properties.ranks import lookup
 
 Request = Mapping[str, Any]
-MAP_NORESERVE = 0x4000  # Linux; Python names it from 3.13 on
+MAP_NORESERVE = 0x4000  # a Linux flag that Python's mmap has from 3.13 on
 
 
 def describe(payload: str, rank: int, world_size: int) -> Mapping[str, Any]:
-    """``functions``: the public functions of the implementation, with the names of their arguments."""
+    """Return ``functions``: the public functions of the implementation with the names of their arguments."""
     found = lookup.find(json.loads(payload))
     functions = {}
     for name, function in inspect.getmembers(found, callable):
@@ -33,7 +33,7 @@ def describe(payload: str, rank: int, world_size: int) -> Mapping[str, Any]:
 
 
 def run(payload: str, rank: int, world_size: int) -> Mapping[str, Any]:
-    """One call. Returns ``out``, the bytes of each result, and ``spilled``: where else something was written."""
+    """Run one call. Returns ``out``, the bytes of each result, and ``spilled``, the other places that were written."""
     request = json.loads(payload)
     kernels = NamesItsArguments(lookup.find(request["implementation"]))
     device = "cuda" if torch.cuda.is_available() else "cpu"
@@ -41,14 +41,14 @@ def run(payload: str, rank: int, world_size: int) -> Mapping[str, Any]:
 
 
 def pack(kernels: Any, request: Request, device: str) -> Mapping[str, Any]:
-    """Sources into a bucket that is poison before."""
+    """Pack sources into a bucket that was poisoned before."""
     sources, bucket = _sources(request, device), _placed(request["bucket"], None, device)
     kernels.pack([source.tensor for source in sources], bucket.tensor, **_scaling(kernels.pack, request, device))
     return {"out": [bucket.bits()], "spilled": _spilled([bucket], sources)}
 
 
 def unpack(kernels: Any, request: Request, device: str) -> Mapping[str, Any]:
-    """A bucket into tensors that are poison before."""
+    """Unpack a bucket into tensors that were poisoned before."""
     bucket = _placed(request["bucket"], request["kind"], device)
     targets = [_placed(spec, None, device) for spec in request["tensors"]]
     kernels.unpack(bucket.tensor, [target.tensor for target in targets], **_scaling(kernels.unpack, request, device))
@@ -56,7 +56,7 @@ def unpack(kernels: Any, request: Request, device: str) -> Mapping[str, Any]:
 
 
 def round_trip(kernels: Any, request: Request, device: str) -> Mapping[str, Any]:
-    """Packed, and unpacked into poison."""
+    """Pack, and unpack into poisoned tensors."""
     sources, bucket = _sources(request, device), _placed(request["bucket"], None, device)
     targets = [_placed(spec, None, device) for spec in request["tensors"]]
     kernels.pack([source.tensor for source in sources], bucket.tensor, **_scaling(kernels.pack, {}, device))
@@ -65,23 +65,23 @@ def round_trip(kernels: Any, request: Request, device: str) -> Mapping[str, Any]
 
 
 def scale_(kernels: Any, request: Request, device: str) -> Mapping[str, Any]:
-    """In place."""
+    """Scale in place."""
     targets = _sources(request, device)
     kernels.scale_([target.tensor for target in targets], **_scaling(kernels.scale_, request, device))
     return {"out": [target.bits() for target in targets], "spilled": _spilled(targets, [])}
 
 
 def cast(kernels: Any, request: Request, device: str) -> Mapping[str, Any]:
-    """One tensor into another dtype."""
+    """Cast one tensor to another dtype."""
     (source,) = _sources(request, device)
     out = kernels.cast(source.tensor, getattr(torch, request["dtype"]))
-    flat = torch.empty(out.numel(), dtype=out.dtype)  # a view will not do: without elements, any strides count as dense
+    flat = torch.empty(out.numel(), dtype=out.dtype)  # copied, because without elements any strides count as contiguous
     flat.view(out.shape).copy_(out)
     return {"out": [flat.view(torch.uint8).numpy()], "spilled": _spilled([], [source]), "shape": tuple(out.shape)}
 
 
 def norm(kernels: Any, request: Request, device: str) -> Mapping[str, Any]:
-    """The norm of a list, ``repeat`` times, and of the list's concatenation."""
+    """The norm of a list, ``repeat`` times."""
     sources = _sources(request, device)
     named = _scaling(kernels.norm, request, device)
     tensors = [source.tensor for source in sources]
@@ -98,7 +98,7 @@ def clip_coefficient(kernels: Any, request: Request, device: str) -> Mapping[str
 
 
 def average_and_clip_(kernels: Any, request: Request, device: str) -> Mapping[str, Any]:
-    """In place; the norm it returns."""
+    """Average and clip in place; also returns the norm."""
     targets = _sources(request, device)
     found = kernels.average_and_clip_(
         [target.tensor for target in targets],
@@ -111,7 +111,7 @@ def average_and_clip_(kernels: Any, request: Request, device: str) -> Mapping[st
 
 
 def step(kernels: Any, request: Request, device: str) -> Mapping[str, Any]:
-    """Steps of ``sgd_step`` or ``adamw_step`` on a shard, cut into pieces at ``cuts``; see `kernels.steps`."""
+    """Run steps of ``sgd_step`` or ``adamw_step`` on a shard cut into pieces at ``cuts``; see `kernels.steps`."""
     count, steps = request["count"], request["steps"]
     names = ["master", *request["states"]]
     arrays = {name: _flat(count, "float32", offset, device) for offset, name in enumerate(names, start=1)}
@@ -137,9 +137,9 @@ def step(kernels: Any, request: Request, device: str) -> Mapping[str, Any]:
 
 
 def far(kernels: Any, request: Request, device: str) -> Mapping[str, Any]:
-    """Elements more than 2**31 elements apart are packed, and unpacked to where they came from.
+    """Pack elements more than 2**31 elements apart, and unpack them to their places.
 
-    On CPU the memory between them is reserved and never touched, so that it costs nothing.
+    On a CPU the memory between them is only reserved and never touched, so that it costs nothing.
     """
     stride, count = request["stride"], request["count"]
     length = stride * (count - 1) + 4096
@@ -191,7 +191,7 @@ def _sources(request: Request, device: str) -> list[Placed]:
 def _scaling(
     kernel: Any, request: Request, device: str, names: tuple[str, ...] = ("divisor", "coefficient")
 ) -> dict[str, Any]:
-    """The arguments that change anything, or must be given; a function without them is not asked for any."""
+    """The arguments that change the result or are required, as far as the function has them."""
     required: set[str] = set()
     with contextlib.suppress(TypeError, ValueError):
         found = inspect.signature(kernel).parameters.values()
@@ -207,6 +207,6 @@ def _scaling(
 
 
 def _spilled(targets: list[Placed], sources: list[Placed]) -> list[str]:
-    """The places written that are no element of a destination."""
+    """The places that were written but are no elements of a destination."""
     around = [f"around result {index}" for index, target in enumerate(targets) if target.spilled()]
     return around + [f"into source {index}" for index, source in enumerate(sources) if source.changed()]

@@ -1,4 +1,4 @@
-"""A failing call of a kernel as a script of a few lines, without Lockstep where tensors are small."""
+"""A failing call of a kernel as a script of a few lines, without Lockstep if tensors are small."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -10,13 +10,14 @@ from lockstep.properties.kernels import device
 from lockstep.properties.kernels.case import Tensor
 from lockstep.properties.kernels.values import elements
 
-FEW = 64  # elements of a tensor that are written out
+FEW = 64  # the most elements of a tensor that are written out
 VALUES = "from lockstep.properties.kernels.values import elements"
 
 
 def script(name: str, functions: Mapping[str, list[str]], call: Mapping[str, Any]) -> list[str]:
-    """The lines; none for a call that takes more than a few. ``call``: its operation, as `runner` has it, and what it
-    was given.
+    """The lines of a script; empty for a call with too many tensors.
+
+    ``call``: its operation, named as in `runner`, and its arguments.
     """
     operation, tensors = call.get("operation"), [_spec(each) for each in call.get("tensors", ())]
     bucket = _spec(call.get("bucket", Tensor((0,))))
@@ -83,7 +84,7 @@ def _tensor(name: str, spec: Tensor, kind: str) -> str:
         flat = f"torch.from_numpy({given}.view('uint8')).view(torch.{spec.dtype})"
     elif values.dtype.kind in "fV" and np.isfinite(values.astype(np.float64)).all():
         flat = f"torch.tensor({[float(each) for each in values]}, dtype=torch.{spec.dtype})"
-    else:  # bits that decimals do not have
+    else:  # written as bytes, because decimals cannot represent these bits
         flat = f"torch.tensor({values.view(np.uint8).tolist()}, dtype=torch.uint8).view(torch.{spec.dtype})"
     flat += ".cuda()" if _on() else ""
     if _is_plain(spec):

@@ -1,4 +1,4 @@
-"""Makes a failing case of kernels smaller, one thing at a time: what is tried by hand Hypothesis does not shrink."""
+"""Make a failing case of kernels smaller, one thing at a time. Hypothesis does not shrink cases made by hand."""
 
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -15,8 +15,9 @@ LENGTHS = (*range(4), *EDGES)
 
 
 def least(case: Any, fails: Callable[[Any], bool]) -> Any:
-    """Of a case that fails, the least that still does; nothing smaller fails that differs in one thing. A case that is
-    none of those below stays as it is.
+    """Reduce a failing case until nothing smaller that differs in one thing fails.
+
+    Other values are returned unchanged.
     """
     return descend(case, _smaller, fails, MOST_RUNS)
 
@@ -28,12 +29,15 @@ def _smaller(case: Any) -> Iterator[Any]:
         yield from _of_shard(case)
     elif isinstance(case, Tensor):
         yield from _of_tensor(case)
-    elif isinstance(case, tuple):  # of a case or tensor, and what else is drawn with it
+    elif isinstance(case, tuple):  # a case or tensor, and further drawn values
         yield from ((smaller, *case[1:]) for smaller in _smaller(case[0]))
 
 
 def _of_case(case: Case) -> Iterator[Case]:
-    """Fewer tensors, then smaller ones, then less done to them. The bucket stays as long as its tensors."""
+    """Cases with fewer tensors, then with smaller ones, then with simpler arguments.
+
+    The bucket keeps fitting its tensors.
+    """
     count = len(case.tensors)
     lists = [case.tensors[begin : begin + size] for size in _halves(count) for begin in range(0, count, size)]
     lists += [case.tensors[:place] + case.tensors[place + 1 :] for place in range(count)] if count > 1 else []
@@ -57,7 +61,10 @@ def _of_case(case: Case) -> Iterator[Case]:
 
 
 def _of_tensor(tensor: Tensor) -> Iterator[Tensor]:
-    """Fewer dimensions, fewer elements, and a plainer place in memory. A dimension takes its stride along."""
+    """Tensors with fewer dimensions, fewer elements, and a plainer place in memory.
+
+    A removed dimension takes its gap along.
+    """
     order = tensor.order or tuple(reversed(range(len(tensor.shape))))
     for gone in range(len(tensor.shape)):
         kept = tuple(each - (each > gone) for each in order if each != gone) if tensor.order else ()
@@ -71,7 +78,7 @@ def _of_tensor(tensor: Tensor) -> Iterator[Tensor]:
 
 
 def _of_shard(shard: Shard) -> Iterator[Shard]:
-    """Fewer elements, steps and pieces, then plainer settings."""
+    """Shards with fewer elements, steps and pieces, then with plainer settings."""
     for count in _lengths(shard.count):
         yield replace(shard, count=count, cuts=tuple(min(cut, count) for cut in shard.cuts))
     yield from (replace(shard, steps=steps) for steps in range(1, shard.steps))
@@ -80,7 +87,7 @@ def _of_shard(shard: Shard) -> Iterator[Shard]:
 
 
 def _lengths(size: int) -> Iterator[int]:
-    """Shorter ones, the shortest first: around where something changes, then half, then one less."""
+    """Shorter lengths, the shortest first: those in `LENGTHS`, a half, and one less."""
     yield from sorted({length for length in (*LENGTHS, size // 2, size - 1) if 0 <= length < size})
 
 
@@ -92,6 +99,6 @@ def _halves(count: int) -> Iterator[int]:
 
 
 def _changed(case: Any, **usual: Any) -> Iterator[Any]:
-    """The case with one of these values in the place of another."""
+    """The case with one value replaced by its default."""
     change = partial(replace, case)
     yield from (change(**{name: value}) for name, value in usual.items() if getattr(case, name) != value)

@@ -1,4 +1,4 @@
-"""Fused optimizer steps on a shard: what is drawn, and what they must give."""
+"""Fused optimizer steps on a shard: the strategies, and the expected results."""
 
 from dataclasses import dataclass, replace
 from typing import Any
@@ -27,9 +27,10 @@ OPTIMIZERS = (
 
 @dataclass(frozen=True, repr=False)
 class Shard(Short):
-    """A shard of ``count`` elements, its dtypes, the place of its settings in OPTIMIZERS, and where it is cut.
+    """A shard of ``count`` elements, its dtypes, the index of its settings in OPTIMIZERS, and the places where it is
+    cut.
 
-    ``kind``: of the gradients' values; ``lacking``: settings for which there is no argument, and which are then 0.
+    ``kind``: of the gradients' values. ``lacking``: settings for which the function has no argument, which are then 0.
     """
 
     count: int
@@ -46,7 +47,7 @@ class Shard(Short):
 
 @st.composite
 def shards(draw: st.DrawFn) -> Shard:
-    """Any length, dtypes and settings; one to three steps."""
+    """A shard of any length, with any dtypes and settings; one to three steps."""
     count, variant = draw(lengths(10_000)), draw(step_variants())
     return Shard(
         count,
@@ -72,7 +73,7 @@ def optimizer_of(shard: Shard, function: str) -> Any:
 
 
 def claimed(kernels: Kernels, shard: Shard, function: str) -> Shard:
-    """The shard without what the function has no argument for."""
+    """The shard without the settings for which the function has no argument."""
     takes, optimizer = kernels.functions[function], OPTIMIZERS[shard.settings][function]
     lacking = tuple(x for x in ("momentum", "weight_decay") if hasattr(optimizer, x) and x not in takes)
     coefficient, scale = (getattr(shard if name in takes else Shard, name) for name in ("coefficient", "scale"))
@@ -80,7 +81,7 @@ def claimed(kernels: Kernels, shard: Shard, function: str) -> Shard:
 
 
 def run(kernels: Kernels, shard: Shard, function: str) -> list[Array]:
-    """param, master and the optimizer's state, as bytes."""
+    """Run the steps. Returns param, master and the optimizer's state, as bytes."""
     shard, takes = claimed(kernels, shard, function), kernels.functions[function]
     optimizer = optimizer_of(shard, function)
     if isinstance(optimizer, SGD):
@@ -96,7 +97,7 @@ def run(kernels: Kernels, shard: Shard, function: str) -> list[Array]:
         count=shard.count,
         steps=shard.steps,
         states=states,
-        zeroed=[] if "first" in takes else states,  # poison where the kernel is told that there is nothing yet
+        zeroed=[] if "first" in takes else states,  # left poisoned if the kernel is told that there is no state yet
         counted=[name for name in ("step", "first") if name in takes],
         param=shard.param,
         grad=shard.grad,
@@ -109,7 +110,7 @@ def run(kernels: Kernels, shard: Shard, function: str) -> list[Array]:
 
 
 def check(kernels: Kernels, shard: Shard, function: str) -> None:
-    """AssertionError where a result is outside its enclosure, or the parameter is not the master, rounded."""
+    """Raise AssertionError if a result is outside its enclosure, or if the parameter is not the rounded master."""
     shard = claimed(kernels, shard, function)
     param, *found = run(kernels, shard, function)
     master, *states = (np.frombuffer(x.tobytes(), np.float32) for x in found)
@@ -133,8 +134,9 @@ def check(kernels: Kernels, shard: Shard, function: str) -> None:
 
 
 def check_pieces(kernels: Kernels, shard: Shard, function: str) -> None:
-    """AssertionError where steps on the pieces between the cuts are not the step on the whole, bit for bit; which NaN
-    a step gives is open.
+    """Raise AssertionError if steps on the pieces differ in a bit from the step on the whole.
+
+    The bits of a NaN are not compared.
     """
     whole, pieces = (run(kernels, replace(shard, cuts=cuts), function) for cuts in ((), shard.cuts))
     dtypes = [DTYPES[shard.param], *[DTYPES["float32"]] * (len(whole) - 1)]
@@ -145,7 +147,10 @@ def check_pieces(kernels: Kernels, shard: Shard, function: str) -> None:
 
 
 def gradient(shard: Shard, t: int) -> Array:
-    """The gradient of step t times the scale, rounded where a coefficient follows: that product float64 holds."""
+    """The gradient of step t times the scale, rounded if a coefficient follows.
+
+    The product with it is exact in float64.
+    """
     values = elements(shard.kind, shard.count, shard.grad, 10 + t).astype(np.float64)
     values = values * np.float64(np.float32(shard.scale))
     if shard.coefficient is None:
@@ -154,15 +159,15 @@ def gradient(shard: Shard, t: int) -> Array:
 
 
 def factors_first(shard: Shard, t: int) -> Array:
-    """The same, where scale and coefficient are multiplied by each other first."""
+    """The same, with scale and coefficient multiplied by each other first."""
     factor = np.float32(shard.scale) * np.float32(1.0 if shard.coefficient is None else shard.coefficient)
     return elements(shard.kind, shard.count, shard.grad, 10 + t).astype(np.float64) * np.float64(factor)
 
 
 def enclose(shard: Shard, function: str) -> tuple[Interval, Any]:
-    """The master and the state after all steps, for every known form of the optimizer.
+    """Enclose the master and the state after all steps, for every known form of the optimizer.
 
-    What is not finite counts as zero here.
+    Non-finite gradients count as zero here.
     """
     optimizer = optimizer_of(shard, function)
     value = Interval.point(elements("general", shard.count, "float32", 1))

@@ -1,4 +1,4 @@
-"""Kernels under test: a namespace of functions, and the supervised process in which each case of theirs runs."""
+"""Kernels under test: a namespace of functions, and the supervised process in which each case runs."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -16,9 +16,9 @@ LIMIT = 60.0  # seconds for one case: a GPU compiles a kernel when it first meet
 
 @dataclass(frozen=True)
 class Kernels:
-    """An implementation's kernels and the supervised process that they run in.
+    """An implementation's kernels, and the supervised process in which they run.
 
-    ``examples``: of each law; None: as many as the profile has. ``called``: the last operation, and what it was given.
+    ``examples``: of each law; None: those of the profile. ``called``: the last operation, and its arguments.
     """
 
     name: str
@@ -28,7 +28,7 @@ class Kernels:
     called: dict[str, Any] = field(default_factory=dict, compare=False, repr=False)
 
     def run(self, operation: str, **request: Any) -> list[Array]:
-        """The results of one case, as bytes. AssertionError where it fails, or writes where it must not."""
+        """The results of one case, as bytes. Raises AssertionError if it fails or writes to other memory."""
         self.called.clear()
         self.called.update(request, operation=operation)
         data = {"implementation": self.name, "operation": operation, **request}
@@ -43,7 +43,7 @@ class Kernels:
         if report.result["spilled"]:
             raise AssertionError(f"{operation} wrote {' and '.join(report.result['spilled'])}")
         given, shape = request.get("tensors", ()), report.result.get("shape")
-        if shape is not None and shape != given[0].shape:  # of what it returns, where that has the shape of its input
+        if shape is not None and shape != given[0].shape:  # set for operations whose result has the shape of the input
             raise AssertionError(f"{operation} returned {shape}, and was given {given[0].shape}")
         out: list[Array] = report.result["out"]
         return out
@@ -54,19 +54,19 @@ class Kernels:
         return replace(case, **{name: getattr(Case, name) for name in lacking})
 
     def claimed_of(self, function: str, case: Case, arguments: Sequence[str]) -> Case:
-        """The same; where one of these arguments is lacking, all dtypes are alike: nobody said that it casts."""
+        """The same. If one of these arguments is missing, all dtypes are equal, because the function need not cast."""
         if not set(arguments) <= set(self.functions[function]):
             alike = tuple(replace(tensor, dtype=case.bucket.dtype) for tensor in case.tensors)
             case = replace(case, tensors=alike)
         return self.claimed(function, case)
 
     def run_case(self, operation: str, case: Case, **more: Any) -> list[Array]:
-        """`run` on a case."""
+        """Run an operation on a case."""
         return self.run(operation, **{**asdict(case), **more})
 
 
 def failed(operation: str, error: RankError) -> str:
-    """In one line, what went wrong where a case ran; a kernel's call stands in the last note."""
+    """The error in the process that ran a case, in one line. The last note holds the kernel's call."""
     (first, *_) = error.message.splitlines() or [""]
     if error.kind == "raised" and error.notes:
         return f"{error.notes[-1]} raised {first}"
@@ -74,7 +74,7 @@ def failed(operation: str, error: RankError) -> str:
 
 
 def look_up_kernels(name: str, world: World) -> Kernels:
-    """The named kernels. RuntimeError where they cannot be imported."""
+    """The named kernels. Raises RuntimeError if they cannot be imported."""
     (report,) = world.run(Job("lockstep.properties.kernels.runner:describe", json.dumps(name), 1, limit=LIMIT))
     if report.result is None:
         raise RuntimeError(f"{name}: {report.error.message if report.error else 'no answer'}")

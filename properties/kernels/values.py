@@ -1,4 +1,7 @@
-"""The elements of a case's tensors. NumPy only, so that kernel and oracle get the same ones from a few words."""
+"""The elements of a case's tensors.
+
+It uses NumPy alone, so that kernel and oracle compute the same ones from a few words.
+"""
 
 import math
 from typing import Any
@@ -18,10 +21,16 @@ KINDS = ("distinct", "general", "wide", "huge", "tiny", "special", "infinite", "
 def elements(kind: str, count: int, dtype: str, seed: int) -> NDArray[Any]:
     """``count`` elements.
 
-    distinct: small integers that differ from their neighbors and between seeds, exact in every dtype;
-    general: normal; wide: times 2**-10 to 2**10; huge, tiny: near the ends of the dtype's range;
-    infinite: normal but for one infinity; nan: normal but for one infinity and one NaN;
-    special: NaN, infinities, zeros, subnormals, ties and ends of ranges; bits: any bits at all.
+    The kinds:
+
+        distinct    small integers that differ from their neighbors and between seeds, exact in every dtype
+        general     normally distributed
+        wide        normally distributed, times 2**-10 to 2**10
+        huge, tiny  near the ends of the dtype's range
+        infinite    normally distributed, with one infinity
+        nan         normally distributed, with one infinity and one NaN
+        special     NaN, infinities, zeros, subnormals, ties and ends of ranges
+        bits        any bits
     """
     to = DTYPES[dtype]
     rng = np.random.default_rng([seed, count])
@@ -43,12 +52,16 @@ def elements(kind: str, count: int, dtype: str, seed: int) -> NDArray[Any]:
 
 
 def special(dtype: str) -> NDArray[Any]:
-    """Values that round or compare unlike ordinary numbers: in float32 also the ties between neighbors of 16 bits."""
+    """Values that round or compare unlike ordinary numbers.
+
+    In float32 this includes ties between neighbors of 16 bits.
+    """
     edges = [0.0, -0.0, math.inf, -math.inf, math.nan, 1.0, -1.0, 65504.0, 65519.0, 65520.0, 2.0**-14, 2.0**-24]
     edges += [2.0**-25, 2.0**-133, 2.0**-134, 2.0**-149, 2.0**-126, 3.3895313892515355e38, 3.4028234663852886e38]
     edges += [1 + 2.0**-8, 1 + 3 * 2.0**-8, 1 + 2.0**-8 + 2.0**-23, 1 + 2.0**-11, 1 + 3 * 2.0**-11, 1 - 2.0**-9]
     with np.errstate(over="ignore", invalid="ignore"):
         numbers = np.array([*edges, *(-x for x in edges)]).astype(np.float32)
-        # NaN that a sum of integers would carry over into zero, and one that would lose all that makes it NaN.
+        # NaN that rounding by integer addition would carry over into zero, and NaN that truncation would turn into
+        # infinity.
         odd = np.array([0x7FFFFFFF, 0xFFFFFFFF, 0x7F800001, 0xFF800001], np.uint32).view(np.float32)
         return np.concatenate([numbers, odd]).astype(DTYPES[dtype])

@@ -1,8 +1,8 @@
 """The variants of a case that a compiler turns into different programs: dtypes, destinations, and given options.
 
-On a GPU every combination is compiled anew, which takes a hundred times as long as to run it. There a law draws from a
-few, which have every pair of values among them; interpreted, from all. What costs no compilation is always drawn
-freely: lengths, strides, magnitudes, values.
+On a GPU every combination is compiled separately, which takes a hundred times as long as running it. There a law draws
+from a few variants, which contain every pair of values. Interpreted, it draws from all. Lengths, strides, magnitudes
+and values cost no compilation and are always drawn freely.
 """
 
 from dataclasses import dataclass
@@ -16,12 +16,12 @@ NUMBERS = ("float32", "bfloat16", "float16")
 MIXES = (*((each,) for each in NUMBERS), ("float32", "bfloat16"), NUMBERS)
 DIVISORS = ((1.0,), (2.0, 64.0), (3.0, 7.0, 61.0))  # none, powers of two, others
 FACTORS = (0.25, 0.7, 1.0)
-SETTINGS = 3  # of optimizers, see `kernels.steps`
+SETTINGS = 3  # the number of settings of optimizers, see `kernels.steps`
 
 
 @dataclass(frozen=True)
 class Variant:
-    """Dtypes of a list, dtype of its bucket, divisors to draw from, and whether there is a coefficient."""
+    """The dtypes of a list, the dtype of its bucket, the divisors to draw from, and true if there is a coefficient."""
 
     dtypes: tuple[str, ...]
     bucket: str
@@ -31,7 +31,9 @@ class Variant:
 
 @dataclass(frozen=True)
 class StepVariant:
-    """Dtypes of the parameter and the gradient, settings of the optimizer, and whether there is a coefficient."""
+    """The dtypes of parameter and gradient, the index of the optimizer's settings, and true if there is a
+    coefficient.
+    """
 
     param: str
     grad: str
@@ -59,7 +61,7 @@ def compiled() -> bool:
 
 @st.composite
 def variants(draw: st.DrawFn, few: bool | None = None) -> Variant:
-    """One of a list's. ``few``: None, where kernels are compiled."""
+    """A variant for a list. ``few``: draw from few; None: if kernels are compiled."""
     if compiled() if few is None else few:
         return draw(st.sampled_from(FEW))
     whole = tuple(sorted(divisor for kind in DIVISORS for divisor in kind))
@@ -68,7 +70,7 @@ def variants(draw: st.DrawFn, few: bool | None = None) -> Variant:
 
 @st.composite
 def step_variants(draw: st.DrawFn, few: bool | None = None) -> StepVariant:
-    """One of a step's."""
+    """A variant for an optimizer step."""
     if compiled() if few is None else few:
         return draw(st.sampled_from(FEW_STEPS))
     param, grad = (draw(st.sampled_from(NUMBERS)) for _ in range(2))
@@ -77,7 +79,7 @@ def step_variants(draw: st.DrawFn, few: bool | None = None) -> StepVariant:
 
 @st.composite
 def cuts(draw: st.DrawFn, count: int, few: bool | None = None) -> tuple[int, ...]:
-    """Up to two places at which a shard is cut: anywhere, or where few kinds of alignment come of it."""
+    """Up to two places at which a shard is cut: anywhere or, with ``few``, at places with few kinds of alignment."""
     places = st.integers(0, count)
     if compiled() if few is None else few:
         places = places.map(lambda place: min(count, place // 16 * 16 + place % 2))

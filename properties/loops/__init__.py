@@ -1,9 +1,9 @@
-"""P19: training loops, held to what the oracle says of one optimizer step on a window of micro-batches.
+"""P19: training loops, compared with the oracle on optimizer steps over windows of micro-batches.
 
-shape       whether a class is a training loop, and which arguments its constructor takes
-training    what is drawn: the tokens of each micro-batch, rank and window
+shape       recognizes a training loop, and the arguments of its constructor
+training    the draw: the tokens of each micro-batch, rank and window
 draws       the strategies
-expected    the loss, norm, learning rate and weights of each window, and the bounds of rounding
-rank        what every rank runs
+expected    the expected loss, norm, learning rate and weights of each window, with bounds for rounding
+rank        runs a training loop on every rank
 run         starts it on a trial's world
 """

@@ -1,8 +1,8 @@
-"""The loss, norm, learning rate and weights of each window by the oracle's rules, and how far rounding may move them.
+"""The expected loss, norm, learning rate and weights of each window, with the error that rounding may cause.
 
-The model computes in float64. A loop may count tokens, divide, add up losses and measure norms in float32, in any
-order: a mean of means, weighted by their tokens, is as good as a sum that is divided. No sum has terms of both signs,
-so a result is off by its own size times the number of roundings, times half a unit in the last place.
+The model computes in float64. A loop may count tokens, divide, add losses and measure norms in float32, in any order. A
+mean of means weighted by their tokens is as good as a sum that is divided. No sum has terms of both signs, so the error
+of a result is at most its size times the number of roundings times half a unit in the last place.
 """
 
 from collections.abc import Iterator
@@ -15,7 +15,7 @@ from lockstep.properties.loops.training import Training
 # A token of value a has the loss a (3 v + 4 w): its gradient is (3 a, 4 a), whose norm is 5 a exactly.
 SLOPES = (3, 4)
 BEGIN = (Fraction(1), Fraction(2))
-RATE = Fraction(1, 4)  # of the first step; with a schedule each is half of the one before
+RATE = Fraction(1, 4)  # of the first step; a schedule halves it after each step
 EPSILON = Fraction(1, 10**6)  # torch's `clip_grad_norm_` adds it to the norm; others add nothing
 # At most 3 micro-batches and 4 ranks are added, and each part is multiplied or divided at most 8 times.
 FLOAT = Fraction(16, 2**24)
@@ -41,7 +41,7 @@ class Between:
 
 @dataclass(frozen=True)
 class Expected:
-    """Of one window. ``weights``: after it. The learning rate is exact."""
+    """The expected results of one window. ``weights``: after it. The learning rate is exact."""
 
     loss: Between
     norm: Between
@@ -50,7 +50,7 @@ class Expected:
 
 
 def expected(training: Training, policy: str, halves: bool) -> Iterator[Expected]:
-    """Of each window. ``halves``: there is a schedule."""
+    """The expected results of each window. ``halves``: there is a schedule."""
     weights, rate = tuple(Between(each, each) for each in BEGIN), RATE
     for place, ranks in enumerate(training.values()):
         window = [[[_sample(tokens) for tokens in batch] for batch in rank] for rank in ranks]
@@ -74,7 +74,7 @@ def _around(low: Fraction, high: Fraction, error: Fraction) -> Between:
 
 
 def _loss(mean: Fraction, weights: tuple[Between, ...]) -> Between:
-    """The mean of the tokens' values, times the slopes and weights."""
+    """The mean of the tokens' values, multiplied by the slopes and weights."""
     low = mean * sum(slope * each.low for slope, each in zip(SLOPES, weights, strict=True))
     high = mean * sum(slope * each.high for slope, each in zip(SLOPES, weights, strict=True))
     terms = mean * sum(slope * max(abs(each.low), abs(each.high)) for slope, each in zip(SLOPES, weights, strict=True))
@@ -82,7 +82,7 @@ def _loss(mean: Fraction, weights: tuple[Between, ...]) -> Between:
 
 
 def _factor(norm: Fraction, power: int | None) -> Between:
-    """The factor of clipping, before rounding."""
+    """The factor of clipping before rounding."""
     if power is None or not norm:
         return Between(Fraction(1), Fraction(1))
     limit = Fraction(2) ** power
@@ -90,7 +90,7 @@ def _factor(norm: Fraction, power: int | None) -> Between:
 
 
 def _stepped(weight: Between, change: Fraction, factor: Between) -> Between:
-    """The weight after a step, where it would change by so much without clipping. The change is not negative."""
+    """The weight after a step. ``change``: the non-negative change without clipping."""
     most, least = change * factor.high * (1 + FLOAT), change * factor.low * (1 - FLOAT)
     error = DOUBLE * (max(abs(weight.low), abs(weight.high)) + most)
     return _around(weight.low - most, weight.high - least, error)

@@ -1,6 +1,6 @@
 """The program of every rank for P19: a training loop, window by window.
 
-The world calls these functions by name; in comes JSON, out go plain data.
+The world calls these functions by name. The input is JSON, the output plain data.
 """
 
 import json
@@ -33,7 +33,7 @@ class Probe(nn.Module):
 
 
 def batch(samples: Sequence[Sequence[int]], infinite: bool) -> Batch:
-    """A micro-batch. The mask is 1 for a token that counts, else 0; each sample ends with tokens that do not count."""
+    """A micro-batch. The mask is 1 for tokens that count, else 0. Each sample ends with tokens that do not count."""
     longest = max(map(len, samples)) + 1
     inputs = torch.tensor(
         [[*map(float, tokens), *[5.0] * (longest - len(tokens))] for tokens in samples], dtype=torch.float64
@@ -45,7 +45,7 @@ def batch(samples: Sequence[Sequence[int]], infinite: bool) -> Batch:
 
 
 def made(name: str, training: Training, halves: bool) -> tuple[Any, Probe]:
-    """A loop with the arguments that it takes, and its model."""
+    """A loop constructed with the arguments that it takes, and its model."""
     model = Probe()
     optimizer = torch.optim.SGD(model.parameters(), lr=0.25)
     scheduler = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda number: 0.5**number) if halves else None
@@ -61,7 +61,7 @@ def made(name: str, training: Training, halves: bool) -> tuple[Any, Probe]:
 
 
 def windows(payload: str, rank: int, world_size: int) -> Mapping[str, Any]:
-    """All windows of a training: ``got``, of each what the loop reported, and the weights after it."""
+    """Run all windows of a training. ``got``: for each, the values that the loop returned, and the weights after it."""
     asked = json.loads(payload)
     training = Training(**asked["training"])
     loop, model = made(asked["implementation"], training, asked["halves"])
@@ -76,11 +76,11 @@ def windows(payload: str, rank: int, world_size: int) -> Mapping[str, Any]:
 
 
 def try_out(payload: str, rank: int, world_size: int) -> Mapping[str, Any]:
-    """The error (``wrong``) in a target that is said to be a training loop, in one line; empty if there is none."""
+    """The error (``wrong``) in a target that is taken for a training loop, in one line; empty if there is none."""
     try:
         loop, _ = made(json.loads(payload)["implementation"], Training(1, ((((1,),),),)), False)
         reported = loop.train_step([batch([[1]], False)])
-    except Exception as error:  # also of a package that it needs and that is not there
+    except Exception as error:  # including a missing package
         return {"wrong": f"taken for a training loop; making one and training a step raised {on_one_line(error)}"}
     try:
         loss, norm, rate = reported

@@ -1,4 +1,4 @@
-"""Starts what ranks run for P19 on a trial's world."""
+"""Run training loops on a trial's world, for P19."""
 
 import json
 from collections.abc import Iterator
@@ -13,7 +13,7 @@ from lockstep.worlds.contract import Job, Outcome
 
 
 def run(trial: Trial, training: Training) -> Outcome:
-    """Runs all windows on every rank. Raises a LawBroken, or Refused, where a rank has no result."""
+    """Run all windows on every rank. Raises LawBroken or Refused if a rank has no result."""
     asked: dict[str, Any] = {"implementation": trial.implementation.name, "training": asdict(training)}
     asked["halves"] = trial.claims.follows_schedule
     outcome = trial.outcome(Job("lockstep.properties.loops.rank:windows", json.dumps(asked), training.world_size))
@@ -23,7 +23,7 @@ def run(trial: Trial, training: Training) -> Outcome:
 
 
 def each(trial: Trial, training: Training, outcome: Outcome) -> Iterator[tuple[int, int, Any, Expected]]:
-    """The number of each window, each rank, what was seen there, and what is due."""
+    """The number of each window, each rank, and the seen and the expected results there."""
     due = list(expected(training, trial.claims.loss_mean, trial.claims.follows_schedule))
     for place, wanted in enumerate(due):
         for rank, report in enumerate(outcome):

@@ -1,4 +1,4 @@
-"""Recognize a class that is a training loop, and the arguments that its constructor takes."""
+"""Recognize a class that is a training loop, and the arguments of its constructor."""
 
 import inspect
 from collections.abc import Mapping
@@ -17,10 +17,10 @@ def arguments(implementation: Any) -> tuple[str, ...]:
 
 
 def seen_of(implementation: Any) -> Mapping[str, Any]:
-    """Its description without making one, in the words of `properties.claim.Shape`; empty for code that is no loop.
+    """A description of a training loop without constructing it, with the fields of `properties.claim.Shape`.
 
-    A loop has a `train_step`, and its constructor takes a model and an optimizer. A function says by its claims that
-    it makes one.
+    Empty for other code. A loop has a `train_step`, and its constructor takes a model and an optimizer. A function that
+    makes a loop must claim so.
     """
     claims = getattr(implementation, "claims", None)
     told = claims.get("loop") if isinstance(claims, Mapping) else None

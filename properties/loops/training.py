@@ -1,4 +1,4 @@
-"""The draw for a training loop: for each window, rank and micro-batch the tokens of each sample that count."""
+"""The draw for a training loop: the tokens that count in each sample, by window, rank and micro-batch."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -8,13 +8,15 @@ from lockstep.properties.data.dealing import ranks
 from lockstep.properties.exercise import Exercise
 from lockstep.worlds.contract import Outcome
 
-MicroBatch = tuple[int, ...]  # of each sample, the number of its tokens that count
-Window = tuple[tuple[MicroBatch, ...], ...]  # by rank, its micro-batches
+MicroBatch = tuple[int, ...]  # the number of tokens that count in each sample
+Window = tuple[tuple[MicroBatch, ...], ...]  # the micro-batches of each rank
 
 
 @dataclass(frozen=True, repr=False)
 class Training(Exercise):
-    """``windows``: one for each optimizer step. ``max_norm``: gradients are clipped to 2 ** it; None: they are not.
+    """A training run.
+
+    ``windows``: one for each optimizer step. ``max_norm``: gradients are clipped to 2 ** it; None: not clipped.
     ``overflow``: the window in which a token of the last rank is infinite; -1: none.
     """
 
@@ -27,11 +29,11 @@ class Training(Exercise):
 
     @property
     def accumulate(self) -> int:
-        """The number of micro-batches in a window that is full."""
+        """The number of micro-batches in a full window."""
         return len(self.windows[0][0])
 
     def values(self) -> list[list[list[list[list[int]]]]]:
-        """By window, rank, micro-batch and sample, the value of each token that counts: no two are equal."""
+        """The value of each token that counts, by window, rank, micro-batch and sample. No two are equal."""
         numbers: Iterator[int] = iter(range(1, 10**6))
         return [
             [[[[next(numbers) for _ in range(tokens)] for tokens in batch] for batch in rank] for rank in window]
@@ -39,7 +41,7 @@ class Training(Exercise):
         ]
 
     def words(self) -> str:
-        """A training: the tokens that count, window by window."""
+        """The training in words: the tokens that count in each window."""
         told = []
         for place, window in enumerate(self.windows):
             shares = [

@@ -1,4 +1,4 @@
-"""The numbers of a run: values that a model begins with, on each rank others, and the batches, no two alike."""
+"""The numbers of a run: initial values, which differ between ranks, and batches, all of them different."""
 
 from collections.abc import Mapping
 
@@ -10,15 +10,15 @@ from lockstep.properties.models.scenario import EXACT, SPARSE, ModelScenario
 
 Arrays = dict[str, npt.NDArray[np.generic]]
 
-ROWS = 3  # samples of a rank in a micro-batch; where they are uneven, 1 to 4
-WIDTH, HIDDEN, OUT = 3, 4, 2  # of the perceptron and its like
-WORDS, LENGTH = 5, 3  # of the vocabulary and of a sentence; where they are uneven, 1 to 4
-SIDE = 4  # of an image
+ROWS = 3  # samples of a rank in a micro-batch; 1 to 4 in uneven batches
+WIDTH, HIDDEN, OUT = 3, 4, 2  # of the perceptron and similar models
+WORDS, LENGTH = 5, 3  # sizes of the vocabulary and of a sentence; 1 to 4 words in uneven batches
+SIDE = 4  # the side of an image
 
 
 def initial_values(scenario: ModelScenario, rank: int, shapes: Mapping[str, tuple[int, ...]]) -> Arrays:
-    """Values for the parameters of these shapes: integers but 0 where nothing is to round, else a normal
-    distribution's.
+    """Initial values for parameters of these shapes: nonzero integers for exact models, else normally distributed
+    numbers.
     """
     random = np.random.default_rng([scenario.seed, 0, rank])
     drawn = _integers if scenario.model in EXACT else _normal
@@ -26,7 +26,9 @@ def initial_values(scenario: ModelScenario, rank: int, shapes: Mapping[str, tupl
 
 
 def size(scenario: ModelScenario, rank: int, number: int) -> tuple[int, int]:
-    """The number of samples of a rank's ``number``-th micro-batch, and of words in a sentence, if it has some."""
+    """The number of samples in a rank's ``number``-th micro-batch, and the number of words in a sentence, if it has
+    some.
+    """
     if not scenario.uneven:
         return ROWS, LENGTH
     return 1 + (ROWS - 1 + rank + number) % (ROWS + 1), 1 + (LENGTH - 1 + rank + 2 * number) % (LENGTH + 1)
@@ -60,7 +62,7 @@ def batch(scenario: ModelScenario, rank: int, number: int) -> Arrays:
 
 
 def _integers(random: np.random.Generator, shape: tuple[int, ...]) -> npt.NDArray[np.int64]:
-    """From -3 to 3, never 0."""
+    """Integers from -3 to 3 without 0."""
     return random.integers(1, 4, shape) * random.choice([-1, 1], shape)
 
 

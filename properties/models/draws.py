@@ -1,4 +1,4 @@
-"""Draws runs of real models: only what is claimed, and of those in integers only what nothing rounds.
+"""Draw runs of real models within the claims; for models in integers only runs in which nothing rounds.
 
 All shrink to a perceptron on two ranks, one micro-batch, one step, no options.
 """
@@ -23,14 +23,14 @@ from lockstep.properties.models.scenario import (
 )
 
 MOST_RANKS = 5
-CAPS = (None, 16, 64, 200)  # bytes; the parameters have from 8 to 192
+CAPS = (None, 16, 64, 200)  # bytes; parameters have 8 to 192 bytes
 SEEDS = 3
 DENSE = tuple(model for model in MODELS if model != SPARSE)
 WITHOUT_BUFFERS = tuple(model for model in DENSE if model not in BUFFERED)
 
 
 def claimed(claims: Claims) -> Iterator[str]:
-    """The models that an implementation with these claims must be right on."""
+    """The models that an implementation with these claims must support."""
     needs = {
         "tied": claims.tied_parameters,
         "two heads": claims.unused is not None,
@@ -44,17 +44,19 @@ def claimed(claims: Claims) -> Iterator[str]:
 def model_scenarios(
     draw: st.DrawFn, claims: Claims, models: tuple[str, ...] = DENSE, accumulating: bool = False, steps: int = 1
 ) -> ModelScenario:
-    """A run of one of these models, where claimed, of so many steps at least; ``accumulating``: with a micro-batch
-    inside `no_sync`.
+    """A run of one of these models, as far as claimed, with at least so many steps.
+
+    ``accumulating``: at least one micro-batch is inside `no_sync`.
     """
     model = draw(st.sampled_from([each for each in (*claimed(claims), "transformer") if each in models]))
     ranks = min(draw(st.sampled_from((2, 3, 1, 5, 4))), claims.most_ranks)
-    if claims.parameters_per_rank:  # some models train no more than two
+    if claims.parameters_per_rank:  # some models train no more than two parameters
         ranks = min(ranks, 2 // claims.parameters_per_rank)
     local = draw(st.lists(st.integers(0, 2 if claims.accumulation else 0), min_size=steps, max_size=3).map(tuple))
     if accumulating and not any(local):
         local = (1, *local[1:])
-    # All is drawn in any case: what cannot have it would not align with what can, and pass for smaller.
+    # Everything is drawn in any case. Otherwise draws of different models would not align, and some would pass for
+    # smaller.
     checkpoints = ("", "not re-entrant", "re-entrant") if claims.reentrant_checkpointing else ("", "not re-entrant")
     checkpoint, twice = draw(st.sampled_from(checkpoints)), draw(st.booleans())
     recomputed_once = checkpoint == "re-entrant" and claims.reentrant_checkpointing != "any"
@@ -62,7 +64,7 @@ def model_scenarios(
     heads = draw(st.tuples(*[st.integers(1, 3)] * MOST_RANKS))[:ranks]
     dtype = draw(st.sampled_from(("float32", "float64")[: 1 + claims.float64]))
     optimizer = draw(st.sampled_from(OPTIMIZERS))
-    # With its embedding frozen, nothing is final after a block used twice, and a bucket that goes out early shows.
+    # With a frozen embedding, no gradient becomes final after a block used twice, so a bucket sent too early shows.
     likely = "embedding" if twice and checkpoint == "re-entrant" else ""
     frozen = draw(st.sampled_from(("", likely, *LAYERS[model])))
     thaws = draw(st.integers(0, len(local) - 1))
@@ -90,8 +92,9 @@ def model_scenarios(
 def provable_scenarios(
     claims: Claims, models: tuple[str, ...] = DENSE, accumulating: bool = False, steps: int = 1
 ) -> st.SearchStrategy[ModelScenario]:
-    """Runs whose values are proved: of those in integers only those that stay exact, of the others those whose own
-    gradients, on each rank, are plain torch's.
+    """Runs whose values can be proved.
+
+    Runs in integers must stay exact. Other runs must have local gradients that equal plain torch's.
     """
     provable = tuple(model for model in models if claims.plain_bits or model in EXACT)
     drawn: st.SearchStrategy[ModelScenario] = model_scenarios(claims, provable, accumulating, steps)
@@ -99,15 +102,15 @@ def provable_scenarios(
 
 
 def continued_scenarios(claims: Claims) -> st.SearchStrategy[ModelScenario]:
-    """Runs whose inputs take a gradient, as where another model has made them."""
+    """Runs whose inputs need a gradient, as if another model had computed them."""
     drawn = provable_scenarios(claims, CONTINUOUS)
     return drawn.map(lambda scenario: replace(scenario, through=True))
 
 
 def saved_scenarios(claims: Claims) -> st.SearchStrategy[ModelScenario]:
-    """Runs that save and load after a step that is not the last.
+    """Runs that save and load after a step that is not the last one.
 
-    Not with buffers, where the first forward may send rank 0's: each rank saves its own.
+    Models with buffers are left out if the first forward may broadcast rank 0's, because each rank saves its own.
     """
     models = DENSE if claims.equal_from == EQUAL_FROM[0] else WITHOUT_BUFFERS
     return provable_scenarios(claims, models, steps=2).flatmap(
@@ -116,9 +119,9 @@ def saved_scenarios(claims: Claims) -> st.SearchStrategy[ModelScenario]:
 
 
 def evaluated_scenarios(claims: Claims) -> st.SearchStrategy[ModelScenario]:
-    """Runs that evaluate after some step, and each later one, some of them saved and loaded too.
+    """Runs with an evaluation after some step and each later one. Some runs are also saved and loaded.
 
-    Not with buffers that are sent before each forward: whether that goes for evaluations nobody claims.
+    Models whose buffers are broadcast before each forward are left out, because no claim says if evaluations do so.
     """
     models = DENSE if claims.equal_from == EQUAL_FROM[0] and claims.buffers != "each" else WITHOUT_BUFFERS
     return provable_scenarios(claims, models).flatmap(
@@ -132,7 +135,7 @@ def evaluated_scenarios(claims: Claims) -> st.SearchStrategy[ModelScenario]:
 
 
 def is_provable(scenario: ModelScenario, averaging: str) -> bool:
-    """True if nothing rounds, where that is what the proof needs."""
+    """True if nothing rounds, or if the proof does not need that."""
     if scenario.model in EXACT:
         try:
             exact.train(scenario, averaging)

@@ -1,12 +1,12 @@
-"""The models in integers times a power of two: the whole batch in one place, with the proof that nothing rounds.
+"""The models in integers times a power of two, on the whole batch in one place, with the proof that nothing rounds.
 
-With W1, b1, W2, b2 its weights, x a sample and c its coefficients, the loss is the sum over samples of <c, y>, where
+With W1, b1, W2, b2 the weights, x a sample and c its coefficients, the loss is the sum over samples of <c, y>, where
 
     z = W1 x + b1     h = max(z, 0)     y = W2 h + b2     dh = W2' c     dz = dh where z > 0, else 0
 
-so the gradients of W1, b1, W2, b2 are the sums of dz x', dz, c h', c. All are products of integers with values on the
-lattice, summed; `oracle.lattice` raises Inexact where a sum could round in some order. (The gradient of max at 0 is 0.)
-A table in which words are looked up is the transpose of W1, without b1, where x has one 1 in the place of its word.
+so the gradients of W1, b1, W2, b2 are the sums of dz x', dz, c h', c. All are sums of products of integers with values
+on the lattice. `oracle.lattice` raises Inexact if a sum could round in some order. (The gradient of max at 0 is 0.) An
+embedding table is the transpose of W1, without b1, and x has a single 1 at the index of its word.
 """
 
 from collections.abc import Sequence
@@ -20,21 +20,22 @@ from lockstep.oracle.lattice import Formats, Lattice
 from lockstep.properties.models import data
 from lockstep.properties.models.scenario import SPARSE, ModelScenario
 
-RATE = 0.25  # as `modules.optimizer` has it
+RATE = 0.25  # the same as in `modules.optimizer`
 _SECOND = {"second.weight": (data.OUT, data.HIDDEN), "second.bias": (data.OUT,)}
 SHAPES: dict[str, dict[str, tuple[int, ...]]] = {
     "mlp": {"first.weight": (data.HIDDEN, data.WIDTH), "first.bias": (data.HIDDEN,), **_SECOND},
     SPARSE: {"table.weight": (data.WORDS, data.HIDDEN), **_SECOND},
 }
 Weights = list[Lattice]
-Gradients = list[Lattice | None]  # None: of what is frozen
+Gradients = list[Lattice | None]  # None for frozen parameters
 
 
 @lru_cache(maxsize=64)
 def train(scenario: ModelScenario, averaging: str) -> tuple[list[Gradients], list[Weights]]:
-    """For each step the gradients, the mean over ranks of all micro-batches since the last, and the weights after it.
+    """The gradients of each step and the weights after it.
 
-    Raises Inexact where anything might round; so for an optimizer that is no plain SGD.
+    A gradient is the mean over ranks of all micro-batches since the last step. Raises Inexact if anything might round,
+    and for any optimizer but plain SGD.
     """
     if scenario.optimizer != "SGD":
         raise lattice.Inexact(f"{scenario.optimizer} is not followed in integers")
@@ -67,7 +68,7 @@ def _mean(terms: Sequence[Lattice], averaging: str, form: Formats) -> Lattice:
 
 
 def _sums(scenario: ModelScenario, rank: int, batches: range, weights: Weights, form: Formats) -> Weights:
-    """A rank's gradients over some micro-batches, as sums over all their samples."""
+    """The gradients of a rank over some micro-batches, as sums over all samples."""
     rows = [data.batch(scenario, rank, number) for number in batches]
     x = np.concatenate([row["inputs"] for row in rows]).astype(np.int64)
     c = np.concatenate([row["coefficients"] for row in rows]).astype(np.int64)

@@ -1,4 +1,4 @@
-"""Compares what was seen of a real model with what must be, and says it with the names of the modules."""
+"""Compare the observations of a real model with the expected values, and report differences with names of modules."""
 
 from collections.abc import Sequence
 from itertools import zip_longest
@@ -18,7 +18,7 @@ IN_SHARDS = (
 
 
 def whole(run: Run, headline: str) -> None:
-    """Every rank shows parameters, and gradients where there are some, of the shapes of the model's own."""
+    """Check that every rank's parameters and gradients have the shapes of the model's own."""
     for rank, seen in enumerate(run.observations):
         given = seen["given"][: len(seen["names"][0])]
         shown = [("parameter", -1, seen["initial"][: len(given)])]
@@ -36,8 +36,9 @@ def whole(run: Run, headline: str) -> None:
 
 
 def begins_alike(run: Run, headline: str, buffers: bool) -> None:
-    """Every rank begins with the parameters that rank 0 was given, and with its buffers if they are promised and no
-    forward has changed them.
+    """Check that every rank begins with rank 0's parameters.
+
+    ``buffers``: also check the buffers. Set it only if they are claimed and no forward has changed them.
     """
     first = run.observations[0]["given"]
     for rank, seen in enumerate(run.observations):
@@ -46,7 +47,7 @@ def begins_alike(run: Run, headline: str, buffers: bool) -> None:
 
 
 def gradients(run: Run, expected: Expected, headline: str) -> None:
-    """Every gradient, after each Finish, is what it must be, and the same bits on every rank."""
+    """Check that every gradient, after each Finish, is as expected and has the same bits on every rank."""
     for step, wanted in enumerate(expected.gradients):
         for rank, seen in enumerate(run.observations):
             _compare(run, headline, "gradient", step, rank, seen["gradients"][step], wanted)
@@ -54,28 +55,28 @@ def gradients(run: Run, expected: Expected, headline: str) -> None:
 
 
 def parameters(run: Run, expected: Expected, headline: str) -> None:
-    """Every parameter, after each step, is what the optimizer makes of the gradients seen, on every rank."""
+    """Check that every parameter, after each step, is the optimizer's result from the seen gradients, on every rank."""
     for step, wanted in enumerate(expected.parameters):
         for rank, seen in enumerate(run.observations):
             _compare(run, headline, "parameter", step, rank, seen["parameters"][step], wanted)
 
 
 def replicas(run: Run, headline: str, kind: str, step: int) -> None:
-    """Every rank has rank 0's bits; ``kind``: "gradients" or "parameters"."""
+    """Check that every rank has rank 0's bits. ``kind``: "gradients" or "parameters"."""
     first = run.observations[0][kind][step]
     for rank, seen in enumerate(run.observations):
         _compare(run, headline, kind.removesuffix("s"), step, rank, seen[kind][step], first)
 
 
 def buffers(run: Run, expected: Expected, headline: str) -> None:
-    """Every buffer, after each micro-batch, is what its rank's forward makes of what it has to begin with."""
+    """Check that every buffer, after each micro-batch, is the result of its rank's forward."""
     for batch, by_rank in enumerate(expected.buffers):
         for rank, seen in enumerate(run.observations):
             _compare(run, headline, "buffer", batch, rank, seen["buffers"][batch], by_rank[rank])
 
 
 def inputs(run: Run, expected: Expected, headline: str) -> None:
-    """The gradient of the inputs, in each micro-batch, is that of its rank's own loss."""
+    """Check that the gradient of the inputs, in each micro-batch, is that of the rank's own loss."""
     for batch, by_rank in enumerate(expected.inputs):
         for rank, seen in enumerate(run.observations):
             _compare(run, headline, "input", batch, rank, seen["inputs"][batch], by_rank[rank])
@@ -95,8 +96,9 @@ def outputs(run: Run, expected: Expected, headline: str) -> None:
 
 
 def _first_module(seen: Sequence[tuple[str, Any]], wanted: Sequence[tuple[str, Any]]) -> str:
-    """In words, the first module that gives something else than by itself; empty where none does, or where modules are
-    not called one by one.
+    """The first module whose output differs from that of the plain model, in words.
+
+    Empty if there is none, or if modules are not called one by one.
     """
     for (name, values), (other, right) in zip(seen, wanted, strict=False):
         if name != other:
@@ -109,7 +111,10 @@ def _first_module(seen: Sequence[tuple[str, Any]], wanted: Sequence[tuple[str, A
 def _compare(
     run: Run, headline: str, quantity: str, place: int, rank: int, seen: Sequence[Any], wanted: Sequence[Any]
 ) -> None:
-    """``place``: the step, or for buffers and inputs the micro-batch; -1: after construction."""
+    """Raise SilentlyWrong if values differ.
+
+    ``place``: the step, or the micro-batch for buffers and inputs; -1: construction.
+    """
     broken = None
     try:
         judge.compare(run, headline, quantity, place, rank, seen, wanted)

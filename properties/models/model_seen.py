@@ -1,4 +1,4 @@
-"""The observations of a rank with a real model, which it sends back."""
+"""The observations of a rank with a real model."""
 
 from typing import Any, TypedDict
 
@@ -6,14 +6,14 @@ from lockstep.properties.seen import Values
 
 
 class ModelSeen(TypedDict, total=False):
-    """Values go by parameter, by buffer, or by both, parameters first."""
+    """The values are by parameter, by buffer, or by both with parameters first."""
 
-    names: tuple[list[str], list[str]]  # of parameters, of buffers
-    given: Values  # of both, those that the implementation is given
-    initial: Values  # from when on ranks are equal; of both, or where a forward may have changed buffers, of parameters
+    names: tuple[list[str], list[str]]  # of the parameters, and of the buffers
+    given: Values  # by both: the values that the implementation is given
+    initial: Values  # when ranks must be equal; by both, or by parameter if a forward may have changed buffers
     gradients: list[Values]  # by step
     parameters: list[Values]  # after each step
     buffers: list[Values]  # after each micro-batch
-    inputs: list[Values]  # of each micro-batch, the gradient, if they take one
+    inputs: list[Values]  # the gradient of the inputs of each micro-batch, if they need one
     outputs: list[Values]  # of each evaluation
-    inner: list[list[tuple[str, Any]]]  # of each evaluation of a user's own model, what its modules give
+    inner: list[list[tuple[str, Any]]]  # the outputs of modules, for each evaluation of a user's own model

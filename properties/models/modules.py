@@ -1,4 +1,4 @@
-"""The models, as people write them in torch; small, so that hundreds of runs take seconds."""
+"""The models, in usual torch style. They are small, so that hundreds of runs take seconds."""
 
 import math
 from collections.abc import Mapping
@@ -17,7 +17,7 @@ from lockstep.properties.models.scenario import ModelScenario
 from lockstep.worlds.devices import place
 
 DROPOUT = 0.25
-OUTPUTS = "outputs"  # under which a mapping has them
+OUTPUTS = "outputs"  # the key of the outputs in a mapping
 
 
 class Perceptron(nn.Module):
@@ -34,7 +34,7 @@ class Perceptron(nn.Module):
 
 
 class Looked(nn.Module):
-    """As the perceptron, but that its first layer looks words up, and has a sparse gradient: of the rows looked up."""
+    """The perceptron with an embedding as its first layer, which has a sparse gradient."""
 
     def __init__(self, in_place: bool) -> None:
         super().__init__()
@@ -47,7 +47,7 @@ class Looked(nn.Module):
 
 
 class Tied(nn.Module):
-    """A language model whose head is its embedding: one tensor under two names, reached twice in backward."""
+    """A language model with tied embedding and head: one tensor with two names, reached twice in backward."""
 
     def __init__(self, apart: bool) -> None:
         super().__init__()
@@ -63,7 +63,7 @@ class Tied(nn.Module):
 
 
 class Convolution(nn.Module):
-    """Convolution, batch norm with its running statistics, a head."""
+    """A convolution, batch norm with running statistics, and a head."""
 
     def __init__(self, in_place: bool) -> None:
         super().__init__()
@@ -77,7 +77,7 @@ class Convolution(nn.Module):
 
 
 class MovingAverage(nn.Module):
-    """Subtracts a running average that each forward *assigns anew*, in no state dict."""
+    """Subtracts a running average. Each forward *assigns* it anew, and it is in no state dict."""
 
     average: torch.Tensor
 
@@ -94,15 +94,16 @@ class MovingAverage(nn.Module):
 
 @dataclass
 class Given:
-    """The outputs of a model in a class of its own: outputs, and None for what it does not have, such as a loss."""
+    """The outputs of a model in a class of its own, with None for further values such as a loss."""
 
     outputs: Any
     loss: None = None
 
 
 class Fork(nn.Module):
-    """Two branches, with a parameter in each of them, given in a mapping and a tuple, as large models give theirs; or,
-    if they are ``classed``, in a class.
+    """Two branches with a parameter each. They are returned in a mapping and a tuple, as large models do.
+
+    With ``classed``, they are returned in a class.
     """
 
     def __init__(self, classed: bool) -> None:
@@ -117,7 +118,7 @@ class Fork(nn.Module):
 
 
 class TwoHeads(nn.Module):
-    """Two outputs, of which a loss may use either or both: an early one, which backward may not come to, and a late."""
+    """Two outputs, an early and a late one. A loss may use either or both, so backward may not reach the early one."""
 
     def __init__(self, classed: bool) -> None:
         super().__init__()
@@ -132,7 +133,7 @@ class TwoHeads(nn.Module):
 
 
 class Block(nn.Module):
-    """Causal attention of one head and a feed-forward layer, each behind a layer norm, with dropout."""
+    """Causal attention with one head and a feed-forward layer, each after a layer norm, with dropout."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -140,7 +141,7 @@ class Block(nn.Module):
         self.attention, self.layers = nn.Linear(HIDDEN, 3 * HIDDEN), nn.Linear(HIDDEN, HIDDEN)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        """x of shape (rows, length, HIDDEN), and so the result."""
+        """Input and result have the shape (rows, length, HIDDEN)."""
         query, key, value = self.attention(self.before_attention(x)).chunk(3, -1)
         scores = query @ key.transpose(-2, -1) / math.sqrt(HIDDEN)
         later = torch.ones_like(scores, dtype=torch.bool).triu(1)
@@ -150,7 +151,7 @@ class Block(nn.Module):
 
 
 class Transformer(nn.Module):
-    """An embedding, one block, once or twice, perhaps recomputed in backward, and a head."""
+    """An embedding, one block used once or twice, possibly recomputed in backward, and a head."""
 
     def __init__(self, how: str, twice: bool, apart: bool) -> None:
         super().__init__()
@@ -162,14 +163,15 @@ class Transformer(nn.Module):
         """Logits of shape (rows, length, WORDS)."""
         x = self.embedding(inputs)
         if self.how == "re-entrant" and not x.requires_grad:
-            x.requires_grad_()  # of a frozen embedding: a re-entrant segment whose input needs none gives no gradients
+            # the embedding is frozen, and a re-entrant segment has no gradients unless its input needs one
+            x.requires_grad_()
         for block in [self.block, self.second_use or self.block][: 1 + self.twice]:
             x = checkpoint(block, x, use_reentrant=self.how == "re-entrant") if self.how else block(x)
         return self.head(x)
 
 
 def stands_for(scenario: ModelScenario, name: str) -> str:
-    """The parameter of which one of a model built ``apart`` is a use."""
+    """The parameter that a parameter of a model built ``apart`` is a use of."""
     if scenario.yours:
         return name
     if scenario.model == "tied":
@@ -178,10 +180,10 @@ def stands_for(scenario: ModelScenario, name: str) -> str:
 
 
 def build(scenario: ModelScenario, rank: int, apart: bool = False) -> nn.Module:
-    """The model of a scenario, in training mode, with the initial values of a rank.
+    """The model of a scenario in training mode, with a rank's initial values.
 
-    ``apart``: each use of a parameter is one of its own, so that its gradients are seen before anything adds them; not
-    of a user's own model, of which autograd adds those of one micro-batch.
+    ``apart``: each use of a parameter is a separate parameter, so that its gradients can be observed before they are
+    added. This does not apply to a user's own model, in which autograd adds the gradients of one micro-batch.
     """
     if scenario.yours:
         return yours.build(scenario, rank)
@@ -208,9 +210,9 @@ def build(scenario: ModelScenario, rank: int, apart: bool = False) -> nn.Module:
             parameter.copy_(torch.from_numpy(values[name]))
             parameter.requires_grad_(scenario.trains(stands_for(scenario, name), scenario.thaws))
         for buffer in model.buffers():
-            # Buffers, too, begin differently, and counts so that float32 does not hold them.
+            # Buffers also differ between ranks. Integer counts begin at values that float32 cannot represent.
             buffer.add_(rank if buffer.is_floating_point() else 2**24 + 1 + rank)
-    # By hooks, as a copy of a model has them too; who passes hooks by gives what forward gives.
+    # Done by hooks, which a copy of a model keeps. A caller that bypasses hooks gets the plain outputs.
     if scenario.classed:
         model.register_forward_hook(lambda module, inputs, outputs: Given(outputs))
     if scenario.named:
@@ -219,18 +221,18 @@ def build(scenario: ModelScenario, rank: int, apart: bool = False) -> nn.Module:
 
 
 def bare(outputs: Any) -> Any:
-    """The outputs in a mapping under `OUTPUTS`, or in `Given`."""
+    """The outputs, taken out of a mapping under `OUTPUTS` or out of `Given`."""
     if isinstance(outputs, Mapping) and OUTPUTS in outputs:
         return bare(outputs[OUTPUTS])
     return bare(outputs.outputs) if isinstance(outputs, Given) else outputs
 
 
 def loss(scenario: ModelScenario, outputs: object, batch: Mapping[str, torch.Tensor], used: int) -> torch.Tensor:
-    """The loss of a micro-batch; ``used``: which of two outputs it takes, as bits."""
+    """The loss of a micro-batch. ``used``: the outputs that it uses, as bits."""
     outputs = bare(outputs)
     if scenario.in_place:
         for output in tree_leaves(outputs):
-            output.neg_().neg_()  # to the same values
+            output.neg_().neg_()  # without changing the values
     if "targets" in batch:
         assert isinstance(outputs, torch.Tensor)
         return functional.cross_entropy(outputs.flatten(0, 1), batch["targets"].flatten())
@@ -242,7 +244,7 @@ def loss(scenario: ModelScenario, outputs: object, batch: Mapping[str, torch.Ten
     return (outputs * batch["coefficients"]).sum()
 
 
-# Rates are powers of two, and so is the momentum.
+# The learning rates and the momentum are powers of two.
 OPTIMIZERS: dict[str, tuple[type[torch.optim.Optimizer], dict[str, float]]] = {
     "SGD": (torch.optim.SGD, {"lr": 0.25}),
     "momentum": (torch.optim.SGD, {"lr": 0.25, "momentum": 0.5}),

@@ -1,4 +1,4 @@
-"""The laws on real models, held on a user's own."""
+"""The laws on real models, checked on a user's own model."""
 
 import json
 from collections.abc import Sequence
@@ -13,7 +13,7 @@ from lockstep.properties.law import Law, concerns
 from lockstep.properties.models.scenario import YOURS, ModelScenario
 from lockstep.worlds.contract import Job, World
 
-# What they are about that a user's model may not have: sparse gradients, and inputs that take a gradient.
+# Laws on properties that a user's model may lack: sparse gradients, and inputs that need a gradient.
 _ABOUT_OURS = (
     "test_sparse_gradients_are_averaged_row_by_row",
     "test_a_model_hands_back_the_gradient_of_its_own_ranks_loss",
@@ -22,14 +22,16 @@ _ABOUT_OURS = (
 
 @dataclass(frozen=True)
 class YourModel:
-    """A user's own model: the name of the function that makes it."""
+    """A user's own model: the ``name`` of the function that makes it."""
 
     name: str
     has_buffers: bool
 
     def is_held(self, law: Law, claims: Claims) -> bool:
-        """True if a law is held on it against what claims this. Of buffers nobody says what an evaluation finds that
-        are sent before each forward; nor what is saved before the first.
+        """True if a law is checked on it for an implementation with these claims.
+
+        No claim says which buffers an evaluation finds if they are broadcast before each forward, or which are saved
+        before the first forward. Such laws are left out for models with buffers.
         """
         from lockstep.properties import test_models
 
@@ -41,8 +43,9 @@ class YourModel:
         return {"P11": known, "P12": known and claims.buffers != BUFFERS[-1]}.get(law.number, True)
 
     def on(self, law: Law) -> Law:
-        """A law on real models, held on this one: the same runs, where all that the owner of a model decides is left to
-        the owner.
+        """A law on real models, with its runs on this model.
+
+        Choices that belong to the model's owner are left to the owner.
         """
 
         def of(scenario: ModelScenario) -> ModelScenario:
@@ -59,8 +62,10 @@ class YourModel:
 def try_out_model(
     name: str, implementations: Sequence[Implementation], world: World, asked: str = "--model "
 ) -> YourModel:
-    """Makes a model and runs it, on one rank. Raises Unusable, in one line, for what cannot be followed, and where it
-    has buffers and nobody says what becomes of them. ``asked``: how it was given, for that line.
+    """Make a model and run it on one rank. ``asked``: the option in messages.
+
+    Raises Unusable with a message of one line if the model cannot be tested, or if it has buffers and the
+    implementation claims nothing about them.
     """
     (report,) = world.run(Job("lockstep.properties.models.yours:try_out", json.dumps(name), 1))
     world.close()

@@ -1,4 +1,4 @@
-"""The expectation of a run: proved intervals for communicated values, bits for those that a rank computes by itself."""
+"""The expectation of a run: proved intervals for communicated values, and bits for values computed by a single rank."""
 
 import json
 from collections.abc import Callable, Sequence
@@ -19,15 +19,17 @@ from lockstep.properties.models.scenario import EXACT, ModelScenario
 from lockstep.properties.trial import Trial
 from lockstep.worlds.contract import Job
 
-Values = list[Any]  # by parameter or buffer: an array, an interval, or None
+Values = list[Any]  # an array, an interval, or None, by parameter or buffer
 
 
 @dataclass(frozen=True)
 class Expected:
-    """By step the ``gradients`` and ``parameters``, by micro-batch and rank the ``buffers`` and what ``inputs`` get, by
-    evaluation and rank the ``outputs``, and the ``inner`` ones of a user's own model: by module, what it gives.
+    """The expected values.
 
-    ``terms``: by step what each rank contributes, all parameters in a row; none in integers.
+    - ``gradients``, ``parameters``: by step.
+    - ``buffers``, ``inputs`` (their gradients): by micro-batch and rank.
+    - ``outputs``: by evaluation and rank; ``inner``: those of the modules of a user's own model.
+    - ``terms``: by step the contribution of each rank, all parameters concatenated; empty for models in integers.
     """
 
     gradients: list[Values]
@@ -40,9 +42,9 @@ class Expected:
 
 
 def expect(trial: Trial, scenario: ModelScenario, seen: ModelSeen) -> Expected:
-    """The expectation from what rank 0 was ``seen`` to hold at the beginning of each step. Replays on its world.
+    """The expectation, computed from the values that rank 0 was ``seen`` to hold at the beginning of each step.
 
-    What may overflow on the way is not an example: UnsatisfiedAssumption.
+    The replay runs on the trial's world. Raises UnsatisfiedAssumption if an intermediate value may overflow.
     """
     request = {
         "scenario": scenario.to_json(),
@@ -54,7 +56,7 @@ def expect(trial: Trial, scenario: ModelScenario, seen: ModelSeen) -> Expected:
     if report.result is None:
         raise RuntimeError(f"the replay of {scenario!r} failed: {report.error}")
     local, buffers, inputs, outputs = (report.result[name] for name in ("local", "buffers", "inputs", "outputs"))
-    if scenario.model in EXACT and trial.claims.wire_dtype is None:  # which integers need not fit
+    if scenario.model in EXACT and trial.claims.wire_dtype is None:  # integers need not fit the dtype on the wire
         in_integers = exact.train(scenario, trial.claims.averaging)
         gradients, parameters = ([[_point(x, scenario.dtype) for x in each] for each in kind] for kind in in_integers)
         return Expected(gradients, parameters, buffers, inputs, outputs, [])
@@ -64,7 +66,7 @@ def expect(trial: Trial, scenario: ModelScenario, seen: ModelSeen) -> Expected:
         batch += count + 1
         try:
             means, flat = _by_dtype(batches, seen["parameters"][0], trial)
-        except lattice.Inexact as inexact:  # float16, in which gradients travel, may not hold their sum
+        except lattice.Inexact as inexact:  # the sum may overflow float16, in which gradients are sent
             raise UnsatisfiedAssumption(str(inexact)) from None
         terms.append(flat)
         named = zip(seen["names"][0], means, report.result["trained"], strict=True)
@@ -74,8 +76,9 @@ def expect(trial: Trial, scenario: ModelScenario, seen: ModelSeen) -> Expected:
 
 
 def _by_dtype(batches: Sequence[Sequence[Values]], like: Values, trial: Trial) -> tuple[Values, list[Interval]]:
-    """The means, and what each rank contributes to those of the dtype that comes first: each dtype by itself, as a mean
-    is rounded to it.
+    """The means, and the contributions of each rank to those of the first dtype.
+
+    Each dtype is treated separately, because a mean is rounded to it.
     """
     means, first = [None] * len(like), list[Interval]()
     for form in dict.fromkeys(parameter.dtype.name for parameter in like):
@@ -90,7 +93,7 @@ def _by_dtype(batches: Sequence[Sequence[Values]], like: Values, trial: Trial) -
 
 
 def pack(arrays: Sequence[Any]) -> list[str | None]:
-    """Arrays as text, bit for bit; None stays None."""
+    """Arrays as text that keeps all bits. None stays None."""
     return [None if array is None else array.tobytes().hex() for array in arrays]
 
 
@@ -102,10 +105,10 @@ def _point(value: lattice.Lattice | None, form: str) -> Inside | None:
 
 
 def _contributions(batches: Sequence[Batch], like: Values, form: str) -> list[Interval]:
-    """By rank, what it has of all gradients after some micro-batches; none counts as zero.
+    """The contribution of each rank to all gradients after some micro-batches; None counts as zero.
 
-    A parameter's uses in all of them may be added in any order: whoever recomputes or gathers it for each use adds each
-    by itself, and autograd first adds those of one micro-batch.
+    The uses of a parameter in all of them may be added in any order. Code that recomputes or gathers a parameter for
+    each use adds each by itself, while autograd first adds those of one micro-batch.
     """
     most = max(len(uses) for uses in batches[0][0])
 
@@ -123,13 +126,14 @@ def _contributions(batches: Sequence[Batch], like: Values, form: str) -> list[In
 def _means(terms: list[Interval], batches: Sequence[Batch], like: Values, trial: Trial, form: str) -> Values:
     compressed, place = trial.claims.wire_dtype or "", 0
     wide = form if compressed else on_the_wire(form, trial.claims)
-    ways = [terms] if wide == form else [terms, _contributions(batches, like, wide)]  # accumulated in either
+    # gradients may be accumulated in either dtype
+    ways = [terms] if wide == form else [terms, _contributions(batches, like, wide)]
 
     def taken(of_ranks: Sequence[Interval]) -> Interval:
         return enclosures.mean(of_ranks, trial.claims.averaging, wide, compressed).round(form)
 
     def in_turn(parts: Sequence[Batch]) -> list[Interval]:
-        """Each part is averaged by itself, or on top of the average of those before."""
+        """The sum of separately averaged parts, and the mean with each part averaged on top of the previous ones."""
         first, *others = (_contributions([part], like, wide) for part in parts)
         apart = [together := taken(first)]
         for of_ranks in others:
@@ -153,7 +157,7 @@ def _means(terms: list[Interval], batches: Sequence[Batch], like: Values, trial:
 
 
 def unseen(expected: Expected, averaging: str, form: str, wire: str = "") -> list[str]:
-    """The faulty means that might lie in every interval: of a step, one rank missing or doubled, or a wrong divisor.
+    """The faulty means that might lie in every interval of a step: a rank missing or doubled, or a wrong divisor.
 
     ``wire``: see `oracle.enclosures`.
     """

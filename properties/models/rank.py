@@ -1,4 +1,4 @@
-"""The program of every rank: a real model, trained by an implementation, observed from outside."""
+"""The program of every rank: train a real model with an implementation, and observe it from outside."""
 
 import json
 from collections.abc import Callable
@@ -25,13 +25,14 @@ from lockstep.properties.ranks.stepping import saved_state
 from lockstep.properties.seen import Values
 from lockstep.worlds.devices import place
 
-OTHER_VALUES = 1000  # added to the seed of a model into which another is loaded
+OTHER_VALUES = 1000  # added to the seed of a model that then loads the saved values
 
 
 @lru_cache(maxsize=8)
 def _read(payload: str) -> tuple[str, ModelScenario, bool, Conditions]:
-    """The implementation's name, the scenario, whether parameters may be in pieces, and what its claims have ranks
-    know; read once for all ranks of the simulated world.
+    """The implementation's name, the scenario, true if parameters may be sharded, and the conditions from its claims.
+
+    They are parsed once for all ranks of the simulated world.
     """
     request = json.loads(payload)
     name, scenario = request.pop("implementation"), ModelScenario.from_json(request.pop("scenario"))
@@ -39,8 +40,10 @@ def _read(payload: str) -> tuple[str, ModelScenario, bool, Conditions]:
 
 
 def train(payload: str, rank: int, world_size: int) -> ModelSeen:
-    """Runs a scenario. ``payload``: the implementation's name and the scenario, what its claims have ranks know, and
-    whether ranks may hold ``pieces`` of parameters, which nobody but us puts together.
+    """Run a scenario.
+
+    ``payload``: the implementation's name, the scenario, the conditions from its claims, and ``pieces``, which is true
+    if ranks may hold pieces of parameters that only this code can assemble.
     """
     name, scenario, pieces, conditions = _read(payload)
     number = -1
@@ -57,7 +60,7 @@ def train(payload: str, rank: int, world_size: int) -> ModelSeen:
 
 
 class ModelTraining:
-    """One rank's model, implementation and training loop, and what is seen of them."""
+    """One rank's model, implementation and training loop, and their observations."""
 
     pieces: Pieces | None = None
 
@@ -77,10 +80,10 @@ class ModelTraining:
         self.seen["names"] = (self.names, [name for name, _ in self.model.named_buffers()])
         self.seen["given"] = [to_numpy(tensor) for tensor in (*self.model.parameters(), *self.model.buffers())]
         self._wrap()
-        torch.manual_seed(seed_of(scenario, rank))  # a rank's random numbers are its own
+        torch.manual_seed(seed_of(scenario, rank))  # each rank has its own random numbers
 
     def _wrap(self) -> None:
-        options: Any = self.scenario  # it has those of a program that a constructor takes
+        options: Any = self.scenario  # it has the fields that a constructor takes from a program
         wholes = [parameter.detach().clone() for parameter in self.model.parameters()] if self.in_pieces else []
         self.wrapped = adapter.construct(self.name, self.model, options)
         if isinstance(self.wrapped, Averaged):
@@ -88,10 +91,10 @@ class ModelTraining:
         self.offers = adapter.offers(self.wrapped)
         if self.in_pieces and "full_gradients" not in self.offers:
             self.pieces = Pieces(self.names, wholes, list(self.model.parameters()))
-        self.optimizer = self._optimizer()  # what wraps may do so only here
+        self.optimizer = self._optimizer()  # made after wrapping, which may replace parameters
 
     def _optimizer(self) -> Any:
-        """The implementation's, where it shards its state; else the caller's."""
+        """The implementation's optimizer, if it shards optimizer state; else the caller's."""
         kind, options = modules.OPTIMIZERS[self.scenario.optimizer]
         options = {**options, "lr": yours.RATE} if self.scenario.yours else options
         if "make_optimizer" not in self.offers:
@@ -99,21 +102,21 @@ class ModelTraining:
         return self.wrapped.make_optimizer(kind, [{"names": self.names}], **options)
 
     def parameters(self) -> Values:
-        """Copies of the parameters, whole."""
+        """Copies of the full parameters."""
         if "full_parameters" in self.offers:
             whole = adapter.full_parameters(self.wrapped)
             return [to_numpy(whole[name]) for name in self.names]
-        return self._together(list(self.model.parameters()))  # a wrapper may have named them anew
+        return self._together(list(self.model.parameters()))  # by order, because a wrapper may have renamed them
 
     def gradients(self) -> Values:
-        """Copies of the gradients, whole."""
+        """Copies of the full gradients."""
         if "full_gradients" in self.offers:
             whole = self.wrapped.full_gradients()
             return [to_numpy(whole[name]) for name in self.names]
         return self._together([parameter.grad for parameter in self.model.parameters()])
 
     def _together(self, values: list[torch.Tensor | None]) -> Values:
-        """Copies of the wholes of these."""
+        """Copies of the full tensors."""
         return [to_numpy(each) for each in (values if self.pieces is None else self.pieces.together(values))]
 
     def buffers(self) -> Values:
@@ -121,7 +124,7 @@ class ModelTraining:
         return [to_numpy(buffer) for buffer in self.model.buffers()]
 
     def save(self) -> dict[str, Any]:
-        """The checkpoint of a caller: weights, buffers, the optimizer's state, its rank's random state."""
+        """The checkpoint of a caller: weights, buffers, optimizer state, and this rank's random state."""
         whole = "load_full" in self.offers
         by = self.conditions.saved_by if isinstance(self.wrapped, Averaged) else SAVED_BY[0]
         told = self.wrapped.full_optimizer_state() if whole else saved_state(self.optimizer, by)
@@ -130,7 +133,7 @@ class ModelTraining:
         return {"weights": weights, **rest, "random": random_numbers()}
 
     def load(self, saved: dict[str, Any]) -> None:
-        """Builds all anew, from other values, and takes up what `save` gave."""
+        """Construct everything anew, with other values, and load the result of `save`."""
         self.model = modules.build(replace(self.scenario, seed=self.scenario.seed + OTHER_VALUES), self.rank)
         self._wrap()
         weights, states = saved["weights"], saved["optimizer"]
@@ -143,7 +146,7 @@ class ModelTraining:
         random_numbers(saved["random"])
 
     def run(self, event: Event) -> None:
-        """One event, and what is seen after it."""
+        """Run one event and make the observations after it."""
         match event:
             case Freezing():
                 for name, parameter in zip(self.names, self.model.parameters(), strict=True):
@@ -177,15 +180,15 @@ class ModelTraining:
 
 
 def batch_of(scenario: ModelScenario, rank: int, number: int) -> dict[str, torch.Tensor]:
-    """A rank's batch of that number, where its model is."""
+    """A rank's batch with that number, on the model's device."""
     return {name: torch.from_numpy(values).to(place()) for name, values in data.batch(scenario, rank, number).items()}
 
 
 def forward(scenario: ModelScenario, model: nn.Module, inputs: torch.Tensor) -> Any:
     """The outputs of a model, wrapped or not.
 
-    On one thread, whatever the implementation has set: with more, torch adds some things up in another order, such as
-    the gradients of a layer norm.
+    It runs on one thread, whatever the implementation has set. With more threads, torch adds some values in another
+    order, for example in the gradients of a layer norm.
     """
     torch.set_num_threads(1)
     with torch.autocast(torch.device(place()).type, torch.bfloat16, scenario.autocast):
@@ -195,8 +198,9 @@ def forward(scenario: ModelScenario, model: nn.Module, inputs: torch.Tensor) -> 
 def backward(
     scenario: ModelScenario, model: nn.Module, rank: int, number: int, begin: Callable[[], None] | None = None
 ) -> torch.Tensor | None:
-    """Forward and backward of one micro-batch. Returns the gradient of the inputs, if they take one. ``begin``: called
-    between the two.
+    """Run forward and backward of one micro-batch. Returns the gradient of the inputs, if they need one.
+
+    ``begin``: called between the two.
     """
     inputs: Any = None
     if scenario.yours:
@@ -218,11 +222,13 @@ def backward(
 def evaluate(
     scenario: ModelScenario, model: nn.Module, wrapped: Any, rank: int
 ) -> tuple[Values, list[tuple[str, Any]]]:
-    """The outputs for one more batch in evaluation mode, without autograd; and what modules give, where the model is a
-    user's own. ``wrapped``: the model, or what wraps it.
+    """The outputs for one more batch in evaluation mode without autograd, and the outputs of modules of a user's own
+    model.
+
+    ``wrapped``: the model, or its wrapper.
     """
     inner: list[tuple[str, Any]] = []
-    # A caller switches what it has; what does not show its model leaves that to be switched by itself.
+    # A caller switches the wrapper. If the wrapper does not have the model as a submodule, the model is switched too.
     shown = isinstance(wrapped, nn.Module) and any(each is model for each in wrapped.modules())
     switched = [wrapped] if shown else [each for each in (wrapped, model) if isinstance(each, nn.Module)]
     for module in switched:
@@ -245,7 +251,7 @@ def seed_of(scenario: ModelScenario, rank: int) -> int:
 
 
 def random_numbers(state: torch.Tensor | None = None) -> torch.Tensor:
-    """The state of the random numbers that dropout draws here; sets it first, if one is given."""
+    """The state of the generator that dropout uses here. If a ``state`` is given, it is set first."""
     generator: Any = torch if place() == "cpu" else torch.cuda
     if state is not None:
         generator.set_rng_state(state)

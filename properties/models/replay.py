@@ -21,13 +21,16 @@ def _unpack(text: str, like: torch.Tensor) -> torch.Tensor:
 
 
 def replay(payload: str, rank: int, world_size: int) -> Mapping[str, Any]:
-    """``payload``: the ``scenario``; the ``parameters`` seen at the beginning and after each step, and the
-    ``gradients`` seen in each, packed; and whose ``buffers`` ranks have, as `properties.claims` says it.
+    """Replay a run.
 
-    Returns ``local``: for each micro-batch, rank and parameter the gradients of each of its uses (None where there is
-    none); the ``buffers`` after it, and the gradient of its ``inputs``; for each step the ``parameters`` to which the
-    optimizer takes what was seen; for each evaluation and rank the ``outputs``, and the ``inner`` ones of modules; and
-    which parameters are ``trained``.
+    The ``payload`` holds the ``scenario``, the ``parameters`` seen at the beginning and after each step, the
+    ``gradients`` seen in each step, both packed, and the claim on ``buffers``. The result:
+
+    - ``local``: the gradients of each use, or None, by micro-batch, rank and parameter.
+    - ``buffers``: after each micro-batch; ``inputs``: the gradients of its inputs.
+    - ``parameters``: the optimizer's result from the seen values, by step.
+    - ``outputs``: by evaluation and rank; ``inner``: those of modules.
+    - ``trained``: true for each trainable parameter.
     """
     request = json.loads(payload)
     scenario = ModelScenario.from_json(request["scenario"])
@@ -65,7 +68,7 @@ class Replay:
         self.models = [modules.build(scenario, rank, apart=True) for rank in range(scenario.world_size)]
         names = [name for name, _ in modules.build(scenario, 0).named_parameters()]
         uses = [modules.stands_for(scenario, name) for name, _ in self.models[0].named_parameters()]
-        self.numbers = [names.index(name) for name in uses]  # of the parameter that each is a use of
+        self.numbers = [names.index(name) for name in uses]  # the number of the parameter that each one is a use of
         if policy is not None:
             self._broadcast()
         self.random = []
@@ -84,16 +87,16 @@ class Replay:
                 buffer.copy_(of_rank_zero)
 
     def begin(self, step: int, parameters: Sequence[str]) -> None:
-        """A step, from these parameters, packed, on every rank."""
+        """Begin a step on every rank with these parameters, packed."""
         for model in self.models:
             _set(model, parameters, self.numbers)
-            if self.scenario.yours:  # of which its owner says what is trained
+            if self.scenario.yours:  # its owner decides which parameters are trained
                 continue
             for name, parameter in model.named_parameters():
                 parameter.requires_grad_(self.scenario.trains(modules.stands_for(self.scenario, name), step))
 
     def run(self, event: Microbatch) -> None:
-        """The next micro-batch, on every rank."""
+        """Run the next micro-batch on every rank."""
         if self.policy == "each" and self.synchronized:
             self._broadcast()
         self.synchronized = event.synchronize
@@ -111,7 +114,7 @@ class Replay:
             model.zero_grad()
 
     def build_anew(self) -> None:
-        """As the caller does that saves and loads: a buffer that is in no state dict begins once more."""
+        """Construct the model anew and load it, as a caller does. A buffer that is in no state dict begins afresh."""
         fresh = dict(modules.build(self.scenario, 0).named_buffers())
         self.synchronized = True
         for model in self.models:
@@ -121,7 +124,7 @@ class Replay:
                     buffer.copy_(fresh[name])
 
     def evaluate(self) -> None:
-        """The model, on every rank."""
+        """Evaluate the model on every rank."""
         found = [evaluate(self.scenario, model, model, rank) for rank, model in enumerate(self.models)]
         self.outputs.append([outputs for outputs, _ in found])
         self.inner.append([inner for _, inner in found])

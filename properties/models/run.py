@@ -1,4 +1,4 @@
-"""Runs a real model on a trial's world."""
+"""Run a real model on a trial's world."""
 
 import json
 from typing import Any
@@ -10,12 +10,12 @@ from lockstep.properties.models.scenario import ModelScenario
 from lockstep.properties.trial import Run, Trial
 from lockstep.worlds.contract import Job
 
-FUNCTION = "lockstep.properties.models.rank:train"  # by name: torch is imported where the ranks are
+FUNCTION = "lockstep.properties.models.rank:train"  # a name, so that torch is imported only by the ranks
 
 
 def run(trial: Trial, scenario: ModelScenario) -> Run:
-    """As `Trial.run` does for the probes. Raises a LawBroken, or Refused, where not every rank came to the end."""
-    asked: Any = scenario  # a verdict tells of it as it does of a program
+    """Run a model, like `Trial.run` for the probes. Raises LawBroken or Refused if not every rank finished."""
+    asked: Any = scenario  # a verdict reports it like a program
     told: dict[str, Any] = {} if trial.claims.equal_from == EQUAL_FROM[0] else {"equal_from": trial.claims.equal_from}
     if trial.claims.is_optimizer:
         told |= {"averages_in_step": trial.claims.averages_in_step, "saved_by": trial.claims.saved_by}

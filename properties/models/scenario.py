@@ -1,4 +1,7 @@
-"""A training run of a real model, as plain data that evaluates back, has JSON both ways, and shrinks."""
+"""A training run of a real model, as plain data.
+
+Its repr evaluates to it, it converts to and from JSON, and it shrinks.
+"""
 
 import json
 from dataclasses import asdict, dataclass
@@ -8,16 +11,16 @@ from typing import ClassVar, TypeAlias
 from lockstep.oracle.events import Finish, SaveAndLoad, Step, ZeroGrad
 from lockstep.oracle.short import Short
 
-YOURS = "yours"  # a user's own model, which `ModelScenario.yours` names
-SPARSE = "sparse embedding"  # of which laws draw runs that ask for it alone
+YOURS = "yours"  # a user's own model, named by `ModelScenario.yours`
+SPARSE = "sparse embedding"  # drawn only by laws that ask for it
 MODELS = ("mlp", "tied", "batch norm", "moving average", "two heads", "transformer", SPARSE)
-EXACT = ("mlp", SPARSE)  # whose numbers are integers, of which nothing rounds
-CONTINUOUS = ("mlp", "batch norm", "moving average", "two heads")  # whose inputs are no words
+EXACT = ("mlp", SPARSE)  # models in integers, in which nothing rounds
+CONTINUOUS = ("mlp", "batch norm", "moving average", "two heads")  # models whose inputs are no words
 BUFFERED = ("batch norm", "moving average")
 CHECKPOINTS = ("", "not re-entrant", "re-entrant")
 OPTIMIZERS = ("SGD", "momentum", "Adam")
 DTYPES = ("float32", "float64")
-# By model, the layers one of which may be frozen: what others are trained through, and what comes last.
+# For each model, the layers that may be frozen: one through which others are trained, and the last one.
 LAYERS: dict[str, tuple[str, ...]] = {
     "mlp": ("second", "first"),
     "tied": ("mix",),
@@ -31,14 +34,14 @@ LAYERS: dict[str, tuple[str, ...]] = {
 
 @dataclass(frozen=True, repr=False)
 class Microbatch(Short):
-    """Forward and backward of the next micro-batch, inside ``no_sync`` unless it synchronizes."""
+    """The forward and backward of the next micro-batch, inside ``no_sync`` unless it synchronizes."""
 
     synchronize: bool = True
 
 
 @dataclass(frozen=True, repr=False)
 class Freezing(Short):
-    """The layer that may be frozen is ``trained`` from now on, or no longer."""
+    """From now on, the layer that may be frozen is ``trained``, or not."""
 
     trained: bool
 
@@ -55,21 +58,28 @@ Event: TypeAlias = Evaluation | Freezing | Microbatch | Finish | SaveAndLoad | S
 class ModelScenario(Short):
     """One model trained on ``world_size`` ranks.
 
-    ``local``: for each step, how many micro-batches run inside ``no_sync`` before the one that synchronizes. Then
-    Finish, a step, and gradients become None. ``seed``: of values and batches; no two ranks have the same. Of a
-    transformer: ``checkpoint`` says how its block's activations are recomputed, ``twice`` that the block is used two
-    times in a row. Of two heads: ``heads`` has, for each rank, the outputs that its loss uses, as bits (1, 2 or 3);
-    with each micro-batch they move on by one rank. ``bucket_cap``: in bytes; None leaves it to the implementation.
-    ``frozen``: the layer that is not trained, from before the model is wrapped; empty: none. ``thaws``: the step from
-    which it is trained, and then it is when the model is wrapped too, and frozen right after; 0: never. ``named``: the
-    model is given its inputs by keyword and gives its outputs in a mapping. ``uneven``: batches are of several sizes,
-    from rank to rank and from one micro-batch to the next. ``autocast``: forward runs under `torch.autocast`, by which
-    torch computes some of it in bfloat16. ``through``: inputs take a gradient, as where another model has made them.
-    ``saved``: after so many steps each rank saves its state; all is built anew, from other values, and loads it; 0:
-    never. ``evaluated``: after so many steps, and what may be saved then, the model is evaluated, and after each later
-    one; 0: never. ``classed``: it gives its outputs in a class of its own, a dataclass, and so do modules of it that
-    give more than a tensor. ``in_place``: what a module gives is changed in place, by the model and by the caller.
-    ``yours``: the name of the function that makes a user's own model, see `properties.models.yours`.
+    - ``local``: for each step, the number of micro-batches inside ``no_sync`` before the synchronizing one. Then follow
+      Finish, a step, and setting gradients to None.
+    - ``seed``: of values and batches, which differ between ranks.
+    - ``checkpoint``, ``twice``: for a transformer: how activations of its block are recomputed, and if the block is
+      used two times in a row.
+    - ``heads``: for two heads: the outputs that each rank's loss uses, as bits (1, 2 or 3). With each micro-batch they
+      move on by one rank.
+    - ``bucket_cap``: in bytes; None leaves it to the implementation.
+    - ``frozen``: the layer that is frozen before the model is wrapped; empty: none.
+    - ``thaws``: the step from which that layer is trained; 0: never. It is then also trainable while the model is
+      wrapped, and frozen right after.
+    - ``named``: the model takes its inputs by keyword and returns its outputs in a mapping.
+    - ``uneven``: batch sizes vary between ranks and between micro-batches.
+    - ``autocast``: forward runs under `torch.autocast`, with which torch computes some of it in bfloat16.
+    - ``through``: inputs need a gradient, as if another model had computed them.
+    - ``saved``: after so many steps each rank saves its state; everything is constructed anew with other values and
+      loads it; 0: never.
+    - ``evaluated``: after so many steps, and a save if there is one, the model is evaluated, and after each later step;
+      0: never.
+    - ``classed``: the model, and modules of it with more than one output, return a dataclass.
+    - ``in_place``: outputs of modules are changed in place, by the model and by the caller.
+    - ``yours``: the name of the function that makes a user's own model, see `properties.models.yours`.
     """
 
     model: str = "mlp"
@@ -94,7 +104,7 @@ class ModelScenario(Short):
     in_place: bool = False
     yours: str = ""
 
-    buffers: ClassVar[tuple[()]] = ()  # options of a program's that are left to the implementation
+    buffers: ClassVar[tuple[()]] = ()  # options of a program that are left to the implementation
     replicas: ClassVar[int] = 1
 
     def __post_init__(self) -> None:
@@ -130,27 +140,27 @@ class ModelScenario(Short):
 
     @cached_property
     def program(self) -> tuple[Event, ...]:
-        """The events, in order."""
+        """The events in order."""
         events: list[Event] = [Freezing(False)] if self.thaws else []
         for step, count in enumerate(self.local):
             events += [Freezing(True)] if step and step == self.thaws else []
             events += [*[Microbatch(False)] * count, Microbatch(), Finish(), Step(), ZeroGrad()]
-            if self.saved == step + 1:  # what is frozen only now is trained when the model is wrapped
+            if self.saved == step + 1:  # a layer that thaws later is trainable while the model is wrapped
                 events += [SaveAndLoad(), *[Freezing(False)] * (self.thaws > self.saved)]
             events += [Evaluation()] * (0 < self.evaluated <= step + 1)
         return tuple(events)
 
     @property
     def microbatches(self) -> int:
-        """The number of micro-batches of a rank. The batch of that number is for evaluations."""
+        """The number of micro-batches of a rank. The batch with this number is used for evaluations."""
         return sum(self.local) + len(self.local)
 
     def trains(self, name: str, step: int) -> bool:
-        """True if the parameter of that dotted name is trained in a step."""
+        """True if the parameter with that dotted name is trained in a step."""
         return not self.freezes(name) or 0 < self.thaws <= step
 
     def freezes(self, name: str) -> bool:
-        """True if it is of the layer that is frozen, for good or for some steps."""
+        """True if it belongs to the layer that is frozen, permanently or for some steps."""
         return bool(self.frozen) and name.startswith(f"{self.frozen}.")
 
     def used(self, rank: int, batch: int) -> int:

@@ -1,8 +1,8 @@
-"""A user's own model in the place of a real model of ours.
+"""A user's own model in place of one of the real models.
 
 ``make()`` returns the model and a function ``sample``. ``sample(seed)`` returns a batch and a function that takes the
-model's outputs and returns the loss: one number. A batch is a tensor, or a tuple or a mapping of what the model is
-called with. The same seed has to give the same batch.
+model's outputs and returns the loss, one number. A batch is a tensor, or a tuple or mapping of the model's arguments.
+The same seed must give the same batch.
 """
 
 import contextlib
@@ -21,14 +21,14 @@ from lockstep.properties.ranks.lookup import NotFound, find
 from lockstep.properties.ranks.probes import to_numpy
 from lockstep.worlds.devices import place
 
-RATE = 2**-10  # of every optimizer, so that no model is thrown far
+RATE = 2**-10  # the learning rate of every optimizer, small so that no model diverges
 MOST_ELEMENTS = 1_000_000
 DTYPES = ("float32", "float64", "bfloat16", "float16")
 _MAKES = "make() returns a module and a function; given a seed, that returns a batch and a function of the outputs"
 
 
 def build(scenario: ModelScenario, rank: int) -> nn.Module:
-    """The model, in training mode, with initial values of a rank's own. Random numbers go on as before."""
+    """The model in training mode, with initial values of a rank's own. The state of random numbers does not change."""
     return _made(scenario.yours, 1000 * (scenario.seed + 1) + rank)[0]
 
 
@@ -47,7 +47,7 @@ def _sampler(name: str) -> Callable[[int], Any]:
 
 
 def sample(scenario: ModelScenario, rank: int, number: int) -> tuple[Any, Callable[[Any], torch.Tensor]]:
-    """A rank's batch of that number, and its loss."""
+    """A rank's batch with that number, and its loss function."""
     return _sampled(scenario.yours, 1 + (1000 * scenario.seed + number) * 100 + rank)
 
 
@@ -69,7 +69,7 @@ def call(model: Any, batch: Any) -> Any:
 
 @contextlib.contextmanager
 def outputs_of_modules(model: nn.Module) -> Iterator[list[tuple[str, Any]]]:
-    """The outputs of each module, in the order in which they come: its name, and an array."""
+    """The outputs of the modules in the order in which they are computed: the module's name, and an array."""
     found: list[tuple[str, Any]] = []
 
     def note(_: nn.Module, __: Any, outputs: Any, name: str) -> None:
@@ -84,7 +84,7 @@ def outputs_of_modules(model: nn.Module) -> Iterator[list[tuple[str, Any]]]:
 
 
 def wrong(name: str) -> str:
-    """The error in a model, in words; empty if there is none. It is made and run twice, as a replay does."""
+    """The error in a model, in words; empty if there is none. The model is made and run twice, as in a replay."""
     model, _ = _made(name, 0)
     size = sum(parameter.numel() for parameter in model.parameters())
     others = {str(each.dtype).removeprefix("torch.") for each in model.parameters()} - {*DTYPES}
@@ -120,7 +120,7 @@ def _run(name: str) -> dict[str, Any]:
 
 
 def try_out(payload: str, rank: int, world_size: int) -> Mapping[str, Any]:
-    """The error in a model (``wrong``), and if it ``has_buffers``. ``payload``: its name."""
+    """The error in a model (``wrong``), and ``has_buffers``. ``payload``: its name."""
     name, has_buffers = json.loads(payload), False
     try:
         words = wrong(name)

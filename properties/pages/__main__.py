@@ -6,7 +6,7 @@ from lockstep.properties.pages import claims, findings, laws
 
 
 def main() -> None:
-    """Write them."""
+    """Write the pages."""
     argparse.ArgumentParser(prog="python -m lockstep.properties.pages", description=__doc__).parse_args()
     for path, text in {**laws.as_written(), **claims.as_written(), **findings.as_written()}.items():
         path.write_text(text)

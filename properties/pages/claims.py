@@ -1,4 +1,4 @@
-"""The page of the claims: what each promises, the values it can have, and its default."""
+"""The page of the claims: the promise of each, its possible values, and its default."""
 
 from collections.abc import Iterator
 from dataclasses import Field, fields

@@ -1,6 +1,6 @@
 """The pages of the findings: the defects that Lockstep has found in other code, each with its script.
 
-Every script in docs/findings begins with a docstring: the title, then a paragraph each for `PARTS`.
+Every script in docs/findings begins with a docstring: the title, then one paragraph for each of `PARTS`.
 """
 
 import ast
@@ -42,7 +42,7 @@ version that it names, and run its script: `python docs/findings/{name}/SCRIPT.p
 
 @dataclass(frozen=True)
 class Finding:
-    """A defect: where its script is, its title, the paragraph for each of `PARTS`, and the code of its program."""
+    """A defect: the path of its script, its title, the paragraph for each of `PARTS`, and the code of its program."""
 
     path: Path
     title: str
@@ -51,10 +51,7 @@ class Finding:
 
 
 def findings() -> Iterator[Finding]:
-    """All of them, framework by framework.
-
-    Raises ValueError for a script whose docstring lacks a part.
-    """
+    """All findings, framework by framework. Raises ValueError for a script whose docstring lacks a part."""
     for path in sorted(FOLDER.glob("*/*.py")):
         text = path.read_text()
         title, *paragraphs = (ast.get_docstring(ast.parse(text)) or "").split("\n\n")
@@ -85,7 +82,7 @@ def _row(name: str, found: list[Finding]) -> str:
 
 
 def _section(found: Finding) -> str:
-    """All that a script's docstring says, and its program."""
+    """The section of a finding: everything in its script's docstring, and its program."""
     laws = ", ".join(f"[{law}](../laws/{law}.md)" for law in found.parts["Law"].split(", "))
     told = {**found.parts, "Law": laws, "Reports": REPORT.sub(_link, found.parts["Reports"])}
     lines = "".join(f"- **{part}**: {words}\n" for part, words in told.items() if part not in ("Program", "Why"))
@@ -101,6 +98,6 @@ def _link(report: "re.Match[str]") -> str:
 
 
 def link(found: Finding) -> str:
-    """The place of a finding on its page, from a folder beside that of the findings."""
+    """The link to a finding's section, relative to a folder beside that of the findings."""
     slug = re.sub(r"[-\s]+", "-", re.sub(r"[^\w\s-]", "", found.title).strip().lower())
     return f"../findings/{found.path.parent.name}.md#{slug}"

@@ -1,4 +1,6 @@
-"""The pages of the laws: what each says, why it holds, who broke it, and the smallest program on which a fault does."""
+"""The pages of the laws: the sentence of each law, its reason, published defects that break it, and a
+counterexample.
+"""
 
 import inspect
 import re
@@ -29,7 +31,7 @@ _COUNTEREXAMPLE = "### Counterexample\n\n"
 
 
 def as_written() -> dict[Path, str]:
-    """The text of each page by its path, with the counterexamples that the pages have now."""
+    """The text of each page by its path, with the present counterexamples of the pages."""
     kept = counterexamples()
     return {path_of(number): page(number, kept) for number in FAMILIES} | {FOLDER / "index.md": _index()}
 
@@ -40,7 +42,7 @@ def path_of(number: str) -> Path:
 
 
 def page(number: str, shown: Mapping[str, str]) -> str:
-    """The page of a family; ``shown``: the counterexample of each law, by the law's heading."""
+    """The page of a family. ``shown``: the counterexamples by the headings of the laws."""
     parts = [f"# {number}: {FAMILIES[number]}\n"]
     for _, name, says in _texts(number):
         parts.append(f"## {heading(name)}\n\n{_as_markdown(says)}\n")
@@ -56,7 +58,7 @@ def heading(name: str) -> str:
 
 
 def counterexamples() -> dict[str, str]:
-    """The counterexamples that the pages have now, by the headings of their laws."""
+    """The present counterexamples of the pages, by the headings of their laws."""
     texts = [path.read_text() for path in map(path_of, FAMILIES) if path.is_file()]
     parts = [part.partition("\n") for text in texts for part in re.split(r"^## ", text, flags=re.MULTILINE)[1:]]
     return {title: body.partition(_COUNTEREXAMPLE)[2] for title, _, body in parts if _COUNTEREXAMPLE in body}
@@ -82,7 +84,7 @@ def _anchor(title: str) -> str:
 
 
 def _as_markdown(docstring: str) -> str:
-    """A law's docstring with links for the issues that it names, and with its reasons and breakers set apart."""
+    """A law's docstring with links for the issues that it names, and with its reasons and broken examples set apart."""
     text = inspect.cleandoc(docstring)
     text = re.sub(r"^Why: (\w)", lambda found: f"**Why.** {found[1].upper()}", text, flags=re.MULTILINE)
     text = re.sub(r"(?<=[.)])\s+(Broken) ", r"\n\n**\1** ", text)

@@ -17,7 +17,7 @@ from lockstep.worlds.sim.world import SimWorld
 
 FOLDER = Path(HOME) / "docs" / "tour"
 RANKS = 2
-# By the name of the file: the implementation, and its micro-batches in a step.
+# File name -> the implementation, and the number of micro-batches in a step.
 SHOWN: dict[str, tuple[str, int]] = {
     "naive": ("lockstep.impls.naive:NaiveDataParallel", 1),
     "accumulation": ("lockstep.impls.naive:NaiveAccumulation", 3),
@@ -42,7 +42,7 @@ def picture(name: str, world: World) -> str:
 
 
 def main() -> None:
-    """Draw all of them."""
+    """Draw all pictures."""
     argparse.ArgumentParser(prog="python -m lockstep.properties.pages.tour", description=__doc__).parse_args()
     world = SimWorld()
     try:

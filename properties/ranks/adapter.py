@@ -1,9 +1,8 @@
-"""Meets an implementation where it stands: makes it, and calls its methods by the names people give them.
+"""Construct an implementation, and call its methods by their usual names.
 
-A gradient synchronizer needs no method at all: it is called like the module that it wraps, and the caller's optimizer
-steps that module's parameters. What holds parameters, gradients or optimizer state in pieces offers methods of
-`properties.sharded.Sharded` too, as many as it has a use for; what it does not offer, the caller does with the module's
-own parameters.
+A gradient synchronizer needs no method. It is called like the module that it wraps, and the caller's optimizer steps
+that module's parameters. An implementation that shards parameters, gradients or optimizer state also offers the methods
+of `properties.sharded.Sharded` that it needs. If it lacks one, the caller uses the module's own parameters.
 """
 
 import contextlib
@@ -20,17 +19,17 @@ from lockstep.properties.ranks import names
 from lockstep.properties.ranks.lookup import find, takes
 from lockstep.properties.sharded import Sharded
 
-# Constructor argument -> what one byte is in its unit.
+# Constructor argument -> one byte in its unit.
 CAP_NAMES = {"bucket_cap_mb": 2**-20, "bucket_size_mb": 2**-20, "bucket_cap_bytes": 1, "bucket_bytes": 1}
-INPUTS = 5  # positional arguments of the probe's forward, the fields of `properties.ranks.probes.Inputs`
+INPUTS = 5  # positional arguments of the probe's forward: the fields of `properties.ranks.probes.Inputs`
 USUAL_CAP = 25 * 2**20  # bytes, as torch's DDP has it
 OPTIONAL_NAMES = ("broadcast_buffers",)
-GROUP_NAMES = ("process_group", "group")  # None, if they have that, is the whole world
-# Other names of methods of `Sharded`, which take nothing.
+GROUP_NAMES = ("process_group", "group")  # the default None means the whole world
+# Other names for methods of `Sharded` that take no arguments.
 ALSO_CALLED = {"full_parameters": ("gather_full_params", "gather_full_parameters", "full_params")}
-HANDLES = ("result", "wait")  # methods of a handle: each waits, and returns what was saved
+HANDLES = ("result", "wait")  # methods of a handle; each waits and returns the saved values
 _OFFERED = tuple(name for name in vars(Sharded) if not name.startswith("_"))
-# Names that are usual, whatever is meant by them, and what they are called with here.
+# Common names that may have another meaning, and the arguments with which they are called here.
 _CALLED_WITH: dict[str, tuple[tuple[Any, ...], dict[str, Any]]] = {
     "zero_grad": ((), {"set_to_none": True}),
     "clip_grad_norm_": ((), {"max_norm": 1.0}),
@@ -45,16 +44,18 @@ def cap_argument(name: str) -> str | None:
 
 
 def group_argument(name: str) -> str | None:
-    """The constructor argument that takes a group of ranks and may be left out; what must be given, or is something
-    else where it is left out, may be of another kind.
+    """The constructor argument that takes a group of ranks.
+
+    Its default must be None; else it may mean something else.
     """
     found = next((argument for argument in GROUP_NAMES if takes(name, argument)), None)
     return found if found and inspect.signature(find(name)).parameters[found].default is None else None
 
 
 def construct(name: str, module: Any, scenario: Scenario, group: Any = None) -> Any:
-    """Wraps a module in what is named, with those options of the scenario that its constructor takes. ``group``: the
-    ranks that train, if they are not the whole world.
+    """Wrap a module in the named implementation, with the options of the scenario that its constructor takes.
+
+    ``group``: the ranks that train, if they are not the whole world.
     """
     given = options(cap_argument(name), optional_arguments(name), scenario)
     if group is not None:
@@ -67,8 +68,10 @@ def construct(name: str, module: Any, scenario: Scenario, group: Any = None) -> 
 
 
 def _keep_apart(implementation: Any) -> None:
-    """Has the simulated world keep apart by rank what an implementation's modules hold, if it is asked to: its own, and
-    those of its package or, of a file, those beside it. Of Lockstep's it is one module.
+    """Let the simulated world keep an implementation's global variables apart by rank, if it was asked to.
+
+    This covers the modules of the implementation's package, or the files beside its file. Of Lockstep itself it covers
+    one module.
     """
     from lockstep.worlds.sim.possessions import keep_apart
 
@@ -78,7 +81,7 @@ def _keep_apart(implementation: Any) -> None:
 
 
 def _beside(module: Any) -> list[Any]:
-    """The module, and those that belong with it."""
+    """The module, and the modules that belong to it."""
     package, file = module.__name__.partition(".")[0], getattr(module, "__file__", None)
     folder = str(Path(file).parent) if file and " in " in module.__name__ else None
     others = [] if package == "lockstep" else [*sys.modules.items()]
@@ -105,14 +108,14 @@ def _call(name: str, given: Mapping[str, Any]) -> str:
 def wrong_call(name: str, module: Any, scenario: Scenario, accumulates: bool) -> str:
     """The error in calling the named implementation, in words; empty if there is none.
 
-    Only what no use of it could change. Whatever else construction may raise is judged by the laws.
+    Only errors that no use of it could avoid count. The laws judge all other errors of construction.
     """
-    # With torch, for which what draws and writes scripts does not wait.
+    # Imported here because they import torch, which drawing and writing scripts do not need.
     from lockstep.properties.ranks.optimizers import is_optimizer
     from lockstep.properties.ranks.optimizers import wrong_call as wrong_optimizer
 
     if is_optimizer(implementation := find(name)):
-        return wrong_optimizer(implementation, module)  # type: ignore[arg-type]  # it is a class of these
+        return wrong_optimizer(implementation, module)  # type: ignore[arg-type]  # it is such a class
     given = options(cap_argument(name), optional_arguments(name), scenario)
     called = _call(name, given)
     try:
@@ -120,7 +123,7 @@ def wrong_call(name: str, module: Any, scenario: Scenario, accumulates: bool) ->
     except TypeError as error:
         place = error.__traceback__.tb_next if error.__traceback__ else None
         if place is None or place.tb_next is not None or _binds(find(name), module, given):
-            return ""  # raised further in, by what was called
+            return ""  # raised inside the implementation
         return f"it is called as {called}, and {error}; name a function that takes the module and fills in the rest"
     if not callable(wrapped):
         return (
@@ -133,8 +136,8 @@ def wrong_call(name: str, module: Any, scenario: Scenario, accumulates: bool) ->
 
 
 def takes_one(wrapped: Any) -> bool:
-    """True if what was made, or what a class makes, is called with one argument and could not be with all that the
-    probe takes.
+    """True if the object, or an object of the class, is called with one argument and does not take all arguments of the
+    probe.
     """
     kind = wrapped if inspect.isclass(wrapped) else type(wrapped)
     methods = [vars(each)[name] for each in kind.__mro__ for name in ("forward", "__call__") if name in vars(each)]
@@ -155,9 +158,9 @@ def _takes(signature: inspect.Signature, count: int) -> bool:
 
 
 def _binds(implementation: Callable[..., Any], module: Any, given: Mapping[str, Any]) -> bool:
-    """True if what it says of itself takes these arguments, or it does not say."""
+    """True if the signature takes these arguments, or if there is no signature."""
     try:
-        # A wrapper may well take what the function inside does not.
+        # A decorated function may take other arguments than the inner one.
         signature = inspect.signature(implementation, follow_wrapped=False)
     except (TypeError, ValueError):
         return True
@@ -170,8 +173,8 @@ def _binds(implementation: Callable[..., Any], module: Any, given: Mapping[str, 
 
 @functools.lru_cache
 def optional_arguments(name: str) -> tuple[str, ...]:
-    """The names in ``OPTIONAL_NAMES`` that the constructor of the implementation has, and the cap's if it must be
-    given.
+    """The arguments in ``OPTIONAL_NAMES`` that the constructor has, and the argument for the bucket cap if it is
+    required.
     """
     found = tuple(argument for argument in OPTIONAL_NAMES if takes(name, argument))
     cap = cap_argument(name)
@@ -180,8 +183,9 @@ def optional_arguments(name: str) -> tuple[str, ...]:
 
 
 def options(cap: str | None, others: tuple[str, ...], scenario: Scenario) -> dict[str, Any]:
-    """Constructor arguments: for the ``cap`` and ``others`` there are. What a scenario leaves open is left out, but for
-    a cap that is among the others, since it must be given.
+    """The constructor arguments for a scenario. ``cap`` and ``others``: the arguments that the constructor has.
+
+    Options that the scenario leaves open are left out, except for a required cap.
     """
     given: dict[str, Any] = {}
     if cap is not None and (cap in others or scenario.bucket_cap is not None):
@@ -194,17 +198,20 @@ def options(cap: str | None, others: tuple[str, ...], scenario: Scenario) -> dic
 
 
 def finish(wrapped: Any, module: Any = None) -> None:
-    """Says that backward is over, if the implementation wants to hear it. ``module``: the model that it wraps."""
+    """Tell the implementation that backward has ended, if it has a method for that.
+
+    ``module``: the model that it wraps.
+    """
     _call_first(wrapped, names.FINISH_NAMES, module)
 
 
 def start(wrapped: Any, module: Any) -> None:
-    """Says, before a forward, that a micro-batch begins which synchronizes."""
+    """Tell the implementation, before a forward, that a synchronizing micro-batch begins."""
     _call_first(wrapped, names.START_NAMES, module)
 
 
 def before_backward(wrapped: Any, module: Any) -> None:
-    """Says, after that forward, that its backward begins."""
+    """Tell the implementation, after that forward, that its backward begins."""
     _call_first(wrapped, names.BEFORE_NAMES, module)
 
 
@@ -221,7 +228,10 @@ def synchronizing(wrapped: Any, synchronize: bool) -> contextlib.AbstractContext
 
 
 def joining(wrapped: Any, divide_by: str) -> contextlib.AbstractContextManager[Any]:
-    """The context in which ranks may run out of micro-batches; who leaves it early takes part until all have left."""
+    """The context in which ranks may run out of micro-batches.
+
+    A rank that leaves it early takes part until all have left.
+    """
     context: contextlib.AbstractContextManager[Any] = wrapped.join(
         divide_by_initial_world_size=divide_by == "world size"
     )
@@ -229,10 +239,10 @@ def joining(wrapped: Any, divide_by: str) -> contextlib.AbstractContextManager[A
 
 
 def clip(wrapped: Any, max_norm: float, norm_type: float) -> Any:
-    """Has it clip the gradients; returns their norm as it tells it, if it does.
+    """Let the implementation clip the gradients; return the norm if it returns one.
 
-    NotImplementedError, which refuses, where it has no argument for a type of norm other than 2, or for none and tells
-    no norm.
+    NotImplementedError means that it refuses. It does so for a norm type other than 2 if it takes no norm type, and if
+    it neither takes a norm type nor returns a norm.
     """
     takes_type = _accepts(wrapped, "clip_grad_norm_", ((max_norm, norm_type), {}))
     if not takes_type and norm_type != 2.0:
@@ -244,47 +254,48 @@ def clip(wrapped: Any, max_norm: float, norm_type: float) -> Any:
 
 
 def offered(wrapped: Any, name: str) -> str:
-    """The name that an object, or a class, gives to a method of `Sharded`; empty if it has none."""
+    """The name under which an object, or a class, has a method of `Sharded`; empty if it has none."""
     for each in (name, *ALSO_CALLED.get(name, ())):
         try:
             if callable(getattr(wrapped, each, None)):
                 return each
-        except Exception:  # of a property, which is no method
+        except Exception:  # raised by a property, which is no method
             continue
     return ""
 
 
 def is_handle(told: Any) -> bool:
-    """True if a method of `Sharded` has returned a handle in place of values."""
+    """True if a method of `Sharded` has returned a handle instead of values."""
     return not isinstance(told, Mapping) and any(callable(getattr(told, name, None)) for name in HANDLES)
 
 
 def ended(told: Any) -> Any:
-    """Values that a method of `Sharded` has returned, or those of its handle, once saving has ended."""
+    """The values that a method of `Sharded` has returned. A handle is waited for."""
     if not is_handle(told):
         return told
     return next(getattr(told, name) for name in HANDLES if callable(getattr(told, name, None)))()
 
 
 def full_parameters(wrapped: Any) -> Mapping[str, Any]:
-    """Every parameter, whole, by the name that it has in the model."""
+    """Every full parameter, by its name in the model."""
     return as_named(ended(parameters_to_save(wrapped)))
 
 
 def parameters_to_save(wrapped: Any) -> Any:
-    """The same, as the implementation names them; or a handle."""
+    """The full parameters under the implementation's names, or a handle."""
     return getattr(wrapped, offered(wrapped, "full_parameters"))()
 
 
 def as_named(found: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Parameters by the names that they have in the model."""
+    """The parameters by their names in the model."""
     return {name.removeprefix("module."): value for name, value in found.items()}
 
 
 def offers(wrapped: Any) -> frozenset[str]:
     """The methods of `Sharded` that an implementation has.
 
-    What shards nothing may have one that is called alike and takes less; then the caller does without.
+    An implementation that shards nothing may have a method of the same name with fewer arguments. Such a method is not
+    used.
     """
     from torch import nn
 
@@ -301,7 +312,7 @@ def offers(wrapped: Any) -> frozenset[str]:
 
 
 def offered_by(implementation: Any) -> tuple[str, ...]:
-    """The methods of `Sharded` that a class has; none of what a function makes, as that is not known before."""
+    """The methods of `Sharded` that a class has. Empty for a function, whose result is not known before the call."""
     if not inspect.isclass(implementation):
         return ()
     found = [name for name in _OFFERED if offered(implementation, name)]
@@ -316,7 +327,7 @@ def _accepts(wrapped: Any, name: str, arguments: tuple[tuple[Any, ...], dict[str
         inspect.signature(getattr(wrapped, name)).bind(*arguments[0], **arguments[1])
     except TypeError:
         return False
-    except ValueError:  # it does not say
+    except ValueError:  # it has no signature
         return True
     return True
 

@@ -1,4 +1,4 @@
-"""A checkpoint as a caller keeps it: a file of weights and of everything else, from one world to another."""
+"""A checkpoint: weights and all other state, kept in memory or in a file that moves from one world to another."""
 
 import base64
 import copy
@@ -16,8 +16,10 @@ from lockstep.worlds import devices
 
 
 def weights_of(model: nn.Module, wrapped: Any, offers: frozenset[str]) -> Mapping[str, Any]:
-    """A copy of the model's state dict; or, where ``wrapped`` takes up what is whole (`properties.sharded`), of all its
-    ``parameters``, whole or a handle, and of the ``buffers`` that a state dict has.
+    """A copy of the model's state dict.
+
+    If ``wrapped`` loads full tensors (`properties.sharded`), it holds the full ``parameters`` or a handle to them
+    instead, and the ``buffers`` that a state dict has.
     """
     state = model.state_dict()
     if "load_full" not in offers:
@@ -29,12 +31,12 @@ def weights_of(model: nn.Module, wrapped: Any, offers: frozenset[str]) -> Mappin
 
 
 def kept(told: Any) -> Any:
-    """A copy of what was told; a handle as it is."""
+    """A copy of the values. A handle is returned as it is."""
     return told if adapter.is_handle(told) else copy.deepcopy(told)
 
 
 def ended(saved: tuple[Any, Any]) -> tuple[Any, Any]:
-    """Weights and the rest, once saving has ended, where an implementation has returned handles."""
+    """The weights and the rest with all handles waited for, so that saving has ended."""
     weights, rest = saved
     if weights is not None and "parameters" in weights:
         weights = {**weights, "parameters": adapter.as_named(adapter.ended(weights["parameters"]))}
@@ -46,7 +48,9 @@ def ended(saved: tuple[Any, Any]) -> tuple[Any, Any]:
 def load_weights(
     model: nn.Module, wrapped: Any, offers: frozenset[str], weights: Mapping[str, Any], states: Any
 ) -> None:
-    """Takes up what `weights_of` gave; and ``states``, as `properties.sharded` says, if ``wrapped`` takes up those."""
+    """Load the result of `weights_of`, and the optimizer ``states`` if ``wrapped`` loads them
+    (`properties.sharded`).
+    """
     if "load_full" not in offers:
         model.load_state_dict(weights)
         return
@@ -57,15 +61,15 @@ def load_weights(
 
 
 def write(state: Any) -> npt.NDArray[np.uint8]:
-    """The bytes of a file, as `torch.save` writes it."""
+    """The bytes that `torch.save` writes to a file."""
     buffer = io.BytesIO()
     torch.save(state, buffer)
     return np.frombuffer(buffer.getvalue(), np.uint8).copy()
 
 
 def read(text: str) -> tuple[Any, Any]:
-    """Weights and the rest. Where they go by name, the last is first now: a file promises no order of names."""
-    here = {"cuda:0": devices.place()}  # rank 0 wrote it
+    """The weights and the rest. Mappings by name are reversed, because a file promises no order of names."""
+    here = {"cuda:0": devices.place()}  # the device of rank 0, which wrote the file
     weights, rest = torch.load(io.BytesIO(base64.b64decode(text)), map_location=here, weights_only=False)
     if "parameters" in weights:
         weights = {**weights, "parameters": backwards(weights["parameters"])}
@@ -74,5 +78,5 @@ def read(text: str) -> tuple[Any, Any]:
 
 
 def backwards(named: Mapping[str, Any]) -> dict[str, Any]:
-    """The same mapping, in the other order."""
+    """The mapping in reversed order."""
     return {name: named[name] for name in reversed(list(named))}

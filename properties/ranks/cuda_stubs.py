@@ -1,7 +1,7 @@
-"""Calls that only order work on a GPU, made harmless where there is none and somebody asks for it: code written for
-CUDA runs on CPUs then.
+"""Stubs for CUDA calls that only order work on a GPU, so that code written for CUDA runs on CPUs.
 
-Nothing else of `torch.cuda` is replaced: what would put a tensor on a GPU still says that there is none.
+They are installed on request and only without a GPU. The rest of `torch.cuda` is unchanged. Moving a tensor to a GPU
+still fails.
 """
 
 import contextlib
@@ -15,7 +15,7 @@ TOLD = (
     "CUDA stubs: torch.cuda.synchronize, streams, events, nvtx and the like do nothing here, so what they are to order "
     "is not tested"
 )
-# What is called, and gives nothing.
+# Functions that return nothing.
 _OF_CUDA = (
     *("synchronize", "set_device", "set_stream", "empty_cache", "ipc_collect", "init"),
     *("reset_peak_memory_stats", "reset_max_memory_allocated", "manual_seed", "manual_seed_all"),
@@ -25,7 +25,7 @@ _OF_NVTX = ("range_push", "range_pop", "range_start", "range_end", "mark")
 
 
 def ask(asked: bool) -> None:
-    """Has this process, and those that it starts, make the calls harmless, or leave them as they are."""
+    """Request the stubs, or not, for this process and the processes that it starts."""
     os.environ.pop(_ASKED, None)
     if asked:
         os.environ[_ASKED] = "1"
@@ -33,7 +33,7 @@ def ask(asked: bool) -> None:
 
 @contextlib.contextmanager
 def asking(asked: bool) -> Iterator[None]:
-    """Asks for it, or does not, until the end of the context; then it is as before."""
+    """Request the stubs, or not, until the end of the context. Then the former state is restored."""
     before = are_asked()
     ask(asked)
     try:
@@ -43,31 +43,31 @@ def asking(asked: bool) -> Iterator[None]:
 
 
 def are_asked() -> bool:
-    """True if somebody has asked for it."""
+    """True if the stubs were requested."""
     return _ASKED in os.environ
 
 
 class Stream:
-    """A stream, or an event, on which nothing waits."""
+    """A stream or an event that never waits."""
 
     device, cuda_stream, device_index, stream_id = None, 0, 0, 0
 
     def __init__(self, *_: Any, **__: Any) -> None: ...
 
     def query(self) -> bool:
-        """All is done."""
+        """True: all work is done."""
         return True
 
     def elapsed_time(self, _: Any) -> float:
-        """No time has passed."""
+        """Zero: no time has passed."""
         return 0.0
 
     def record_event(self, event: Any = None) -> Any:
-        """The event, or a new one."""
+        """Return the event, or a new one."""
         return event or Stream()
 
     def _nothing(self, *_: Any, **__: Any) -> None:
-        """Does nothing."""
+        """Do nothing."""
 
     wait_stream = wait_event = wait = record = synchronize = _nothing
 
@@ -78,16 +78,16 @@ class Stream:
 
 
 def _nothing(*_: Any, **__: Any) -> None:
-    """Does nothing."""
+    """Do nothing."""
 
 
 def _zero(*_: Any, **__: Any) -> int:
-    """Of a machine without any GPU."""
+    """Return 0, as on a machine without a GPU."""
     return 0
 
 
 def install() -> None:
-    """Replaces the calls in this process, for good, where it is asked for and there is no GPU."""
+    """Replace the calls in this process for good, if that was requested and there is no GPU."""
     if are_asked():
         _replace()
 

@@ -37,7 +37,7 @@ _LIKE_SHARDS = re.compile(r"FSDP|Shard|Zero|ZeRO")
 
 
 def describe(name: str) -> Mapping[str, Any]:
-    """A description of an implementation without running it. Raises NotFound."""
+    """A description of an implementation, made without running it. Raises NotFound."""
     target: Any = find(name)
     after = names.after_backward(target)
     implementation = target if after is None else names.CalledAfterBackward
@@ -78,14 +78,14 @@ def describe(name: str) -> Mapping[str, Any]:
 
 
 def _may_shard(target: Any) -> bool:
-    """True if a class that makes no optimizer may hold parameters in pieces, by its name or by a method."""
+    """True if a class that makes no optimizer may shard parameters, judged by its name or by a method."""
     if not inspect.isclass(target) or hasattr(target, "make_optimizer"):
         return False
     return bool(_LIKE_SHARDS.search(target.__name__) or offered(target, "full_parameters"))
 
 
 class _Other(nn.Module):
-    """A module of no kind that torch has."""
+    """A module of a kind that torch does not have."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -93,9 +93,10 @@ class _Other(nn.Module):
 
 
 def shards(payload: str, rank: int, world_size: int) -> Mapping[str, Any]:
-    """``shards``: true if the named class leaves a rank of several less than the whole of a model of plain layers;
-    ``plain_layers``: it does so, and leaves other modules whole. ``payload``: its name. False where it cannot be
-    constructed: of that others tell.
+    """Two facts about a class. ``payload``: its name.
+
+    ``shards``: with several ranks, it leaves each rank only a part of a model of plain layers. ``plain_layers``: it
+    shards these layers, but no other modules. Both are False if it cannot be constructed, which is reported elsewhere.
     """
     name = json.loads(payload)
     model = nn.Sequential(nn.Embedding(6, 4), nn.LayerNorm(4), nn.Linear(4, 6), _Other())
@@ -111,12 +112,12 @@ def shards(payload: str, rank: int, world_size: int) -> Mapping[str, Any]:
 
 
 def _elements(*modules: nn.Module) -> int:
-    """The number of elements of their parameters on this rank."""
+    """The number of elements of the modules' parameters on this rank."""
     return sum(parameter.numel() for module in modules for parameter in module.parameters())
 
 
 def _like_a_finish(implementation: Any) -> tuple[str, ...]:
-    """Public methods, callable without arguments, that by their names may be what ends a synchronization."""
+    """Public methods without required arguments whose names suggest that they end a synchronization."""
     if not inspect.isclass(implementation):
         return ()
     methods = inspect.getmembers(implementation, inspect.isfunction)
@@ -124,8 +125,9 @@ def _like_a_finish(implementation: Any) -> tuple[str, ...]:
 
 
 def _like_its_model(implementation: Any) -> bool:
-    """True if a class is one of modules, and saves and loads both as they do, or both in its own way: some save what is
-    for the model alone to load.
+    """True if a class of modules overrides both `state_dict` and `load_state_dict`, or neither.
+
+    If it overrides one, it may save a state that only the model can load.
     """
     if not (inspect.isclass(implementation) and issubclass(implementation, nn.Module)):
         return False
@@ -134,7 +136,7 @@ def _like_its_model(implementation: Any) -> bool:
 
 
 def _zeroes_gradients(kind: type) -> bool:
-    """True if a class has a `zero_grad` that is not every module's, and takes what it is given."""
+    """True if a class has its own `zero_grad`, which takes ``set_to_none``."""
     method = getattr(kind, "zero_grad", nn.Module.zero_grad)
     try:
         inspect.signature(method).bind(None, set_to_none=True)
@@ -144,7 +146,7 @@ def _zeroes_gradients(kind: type) -> bool:
 
 
 def _zeroes_otherwise(implementation: Any) -> bool:
-    """True if a class has no such `zero_grad`, but a public method that by its name may be there for the same."""
+    """True if a class has no such `zero_grad`, but a public method with a name that suggests the same purpose."""
     if not inspect.isclass(implementation) or _zeroes_gradients(implementation):
         return False
     methods = inspect.getmembers(implementation, inspect.isfunction)
@@ -152,7 +154,7 @@ def _zeroes_otherwise(implementation: Any) -> bool:
 
 
 def _takes_keywords(implementation: Any) -> bool:
-    """True if what a class makes is called with any keywords, as the wrapped module's may be any."""
+    """True if objects of a class take any keyword arguments, because those of the wrapped module may be any."""
     kinds = inspect.getmro(implementation) if inspect.isclass(implementation) else ()
     called = [vars(kind)[name] for kind in kinds for name in ("forward", "__call__") if name in vars(kind)]
     try:
@@ -163,16 +165,16 @@ def _takes_keywords(implementation: Any) -> bool:
 
 
 def _has(implementation: Any, method: str) -> bool | None:
-    """True if the constructed object has a method. None if a function makes it, so that only it knows."""
+    """True if the constructed object has a method. None if a function constructs it, since it is then not known."""
     return hasattr(implementation, method) or (False if inspect.isclass(implementation) else None)
 
 
 def _plain(name: str, what: str, value: Any) -> Any:
-    """A value that another process can take over without importing anything of the user's. Raises NotFound."""
+    """A value that another process can load without importing the user's code. Raises NotFound."""
     if value is None or type(value) in (bool, int, float):
         return value
     if isinstance(value, str):
-        return str.__str__(value)  # of an enumeration too
+        return str.__str__(value)  # also for members of an enumeration of strings
     if isinstance(value, Mapping):
         return {_plain(name, what, key): _plain(name, f"{key}", each) for key, each in value.items()}
     for kind in (tuple, list, set, frozenset):

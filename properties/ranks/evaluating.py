@@ -1,4 +1,4 @@
-"""One rank's evaluations: forwards without autograd."""
+"""The evaluations of one rank: forwards without autograd."""
 
 from collections.abc import Sequence
 
@@ -12,12 +12,13 @@ from lockstep.properties.seen import Values
 
 
 class Evaluating(Wrapped):
-    """A model that is also evaluated. What an evaluation gives: the parameters as it has read them, None where it was
-    not seen to.
+    """A model that is also evaluated.
+
+    An evaluation gives the parameters as forward has read them; None if not recorded.
     """
 
     def evaluate(self, event: Evaluate, fails: str = "") -> Values:
-        """A forward that no backward follows. ``fails``: where it raises."""
+        """Run a forward without a backward. ``fails``: the place at which it raises."""
         inputs = self.filled_with(0.0)
         forget_what_was_read(self.probe.homes)
         if event.switch:
@@ -34,7 +35,7 @@ class Evaluating(Wrapped):
         return what_was_read(self.probe.homes)
 
     def filled_with(self, number: float) -> list[torch.Tensor]:
-        """Coefficients that are all alike."""
+        """Coefficients that all have this value."""
         return [
             torch.full(told.shape, number, dtype=getattr(torch, told.dtype), device=self.device)
             for told in self.scenario.parameters
@@ -42,11 +43,11 @@ class Evaluating(Wrapped):
 
 
 def forget_what_was_read(homes: Sequence[Home]) -> None:
-    """Of all the parameters in these modules."""
+    """Forget the recorded values of all parameters in these modules."""
     for home in homes:
         home.read.clear()
 
 
 def what_was_read(homes: Sequence[Home]) -> Values:
-    """By parameter, given the module that holds each."""
+    """The recorded value of each parameter, given the module that holds it."""
     return [home.read.get(index) for index, home in enumerate(homes)]

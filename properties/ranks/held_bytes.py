@@ -1,7 +1,7 @@
-"""Bytes that a rank holds, counted from outside: every storage that any operation of torch has touched and that lives.
+"""The bytes that a rank holds, counted from outside: all live storages that any operation of torch has touched.
 
-What an implementation keeps in tensors it cannot hide, as nothing is asked of it. What the world itself keeps is not
-counted, and within a micro-batch neither is what the model and autograd make: inputs, activations, gradients.
+The implementation is not asked, so it cannot hide a tensor. The world's own tensors do not count. Within a micro-batch,
+tensors of the model and of autograd do not count either: inputs, activations, gradients.
 """
 
 import contextlib
@@ -24,19 +24,19 @@ from lockstep.properties.ranks.program import read, run_program
 from lockstep.properties.ranks.rank import Rank
 from lockstep.properties.seen import Seen
 
-# Beginnings of paths, which end in a separator: a user's folder may be called properties_of_mine.
+# Prefixes of paths. They end in a separator, because a user's folder may be called properties_of_mine.
 _WORLDS, _SUITE = (f"{Path(file).parent}{os.sep}" for file in (worlds.__file__, properties.__file__))
-# What autograd makes in backward comes straight from these, and a dispatch mode is called through the others. Whatever
-# else torch does, it does for an implementation.
+# Autograd's operations in backward come directly from the first files, and a dispatch mode is called through the
+# others. Operations from the rest of torch are attributed to the implementation.
 _AUTOGRAD = ("_tensor.py", "autograd/__init__.py", "autograd/graph.py")
 _MODES = ("_compile.py", "_dynamo/eval_frame.py", "utils/_python_dispatch.py")
 _PASSED_OVER = (__file__, *(str(Path(torch.__path__[0], name)) for name in (*_AUTOGRAD, *_MODES)))
 
 
 class Scales(TorchDispatchMode):
-    """While it is entered, remembers each storage that operations on this thread take or give.
+    """While entered, remembers each storage that is an input or output of an operation on this thread.
 
-    ``in_a_micro_batch``: what the model and autograd make from now on is not the implementation's.
+    ``in_a_micro_batch``: new storages of the model and autograd are not attributed to the implementation.
     """
 
     def __init__(self) -> None:
@@ -56,7 +56,7 @@ class Scales(TorchDispatchMode):
         return result
 
     def bytes(self, of_all: bool = True) -> int:
-        """Of all storages that live now, at the size that they have now; or of those of the implementation."""
+        """The bytes of all live storages at their present sizes, or only of those of the implementation."""
         self._seen = {key: reference for key, reference in self._seen.items() if not reference.expired()}
         self._of_others &= self._seen.keys()
         counted = self._seen if of_all else self._seen.keys() - self._of_others
@@ -69,7 +69,7 @@ def _has_storage(value: Any) -> bool:
 
 
 def _in_the_world() -> bool:
-    """True if this is the world's own doing."""
+    """True if the operation was called by the world."""
     frame = sys._getframe()
     while frame is not None:
         if frame.f_code.co_filename.startswith(_WORLDS):
@@ -81,7 +81,7 @@ def _in_the_world() -> bool:
 
 
 def _by_the_model() -> bool:
-    """True if the probe, or autograd, has called this operation itself."""
+    """True if the probe or autograd called this operation directly."""
     frame = sys._getframe()
     while frame.f_back is not None and frame.f_code.co_filename in _PASSED_OVER:
         frame = frame.f_back
@@ -89,7 +89,7 @@ def _by_the_model() -> bool:
 
 
 class Weighed(Rank):
-    """A rank on scales."""
+    """A rank whose bytes are counted."""
 
     def __init__(self, scales: Scales, *given: Any) -> None:
         super().__init__(*given)
@@ -97,7 +97,7 @@ class Weighed(Rank):
         self.seen |= {"bytes": {}, "moments": {}}
 
     def construct(self) -> None:
-        """Hooks registered now run after those of the implementation."""
+        """Construct, and register hooks that run after those of the implementation."""
         super().construct()
         numbers = map(self.scenario.unit, range(len(self.scenario.parameters)))
         units = {home: unit for home, unit in zip(self.probe.homes, numbers, strict=True) if unit is not None}
@@ -107,14 +107,14 @@ class Weighed(Rank):
             self.seen["bytes"][-1] = self.scales.bytes()
 
     def ended(self, event: Event) -> None:
-        """Weigh the bytes held after an event."""
+        """Record the bytes held after an event."""
         if self.conditions.collects and event.ends_gradients:
             gc.collect()
         self.seen["bytes"][self.place] = self.scales.bytes()
 
     @contextlib.contextmanager
     def during(self, event: Event) -> Iterator[None]:
-        """Weigh the bytes held during a micro-batch; gradients that the caller copies are still gradients."""
+        """Record the bytes held during a micro-batch. Gradients that the caller copies still count as gradients."""
         if event.makes_gradients:
             self.seen["moments"][self.place] = self.moments = []
         self.scales.in_a_micro_batch = event.makes_gradients or isinstance(event, CopyGradients)
@@ -122,12 +122,12 @@ class Weighed(Rank):
         self.scales.in_a_micro_batch = False
 
     def fired(self, index: int) -> None:
-        """Before any hook of the implementation's."""
+        """Called before any hook of the implementation."""
         super().fired(index)
         self.weigh("gradient", index)
 
     def weigh(self, kind: str, which: int) -> None:
-        """Notes a moment of a micro-batch."""
+        """Record the bytes at a moment of a micro-batch."""
         if not self.scales.in_a_micro_batch:
             return
         gradients = (parameter.grad for parameter in self.probe.tensors())
@@ -137,8 +137,9 @@ class Weighed(Rank):
 
 
 class _OfTheExample:
-    """While it is entered, by any of the ranks of this process, Python's collector goes through what there is since:
-    what was there before takes long to go through, and is no step's. It stays out of the collector's sight.
+    """While entered by any rank of this process, Python's garbage collector sees only objects made since then.
+
+    Older objects take long to traverse and do not belong to a step, so they are frozen.
     """
 
     inside = 0
@@ -157,10 +158,11 @@ _of_the_example = _OfTheExample()
 
 
 def weigh_program(payload: str, rank: int, world_size: int) -> Seen:
-    """`properties.ranks.program.run_program`, and ``bytes`` held after each event, and at first, at -1.
+    """As `properties.ranks.program.run_program`, with the ``bytes`` held after each event and, at -1, after
+    construction.
 
-    ``moments`` of each Backward: when (see `properties.judging.gathered.When`), bytes that the implementation holds
-    then, and bytes of whole gradients.
+    ``moments``: for each Backward, a list of moments (see `properties.judging.gathered.When`), each with the bytes that
+    the implementation holds and the bytes of full gradients.
     """
     _, _, conditions = read(payload)
     scales = Scales()

@@ -1,8 +1,9 @@
-"""Plain layers that hold the parameters of a probe, for code that shards only layers which it knows.
+"""Plain layers that hold the parameters of a probe, for code that shards only known layers.
 
-Each layer gets an input for which its output is its weight, bit for bit, so that a probe computes what it computes
-without layers: a linear layer the identity matrix, an embedding all its rows in order, a layer norm +1 and -1 in turn,
-with no epsilon. A layer adds up gradients, so a gradient of -0.0 becomes 0.0; none is drawn for it.
+Each layer gets an input for which its output equals its weight bit for bit, so that the probe computes the same as
+without layers. The inputs are: for a linear layer, the identity matrix; for an embedding, all row numbers in order; for
+a layer norm without epsilon, +1 and -1 in turn. A layer adds up gradients, so a gradient of -0.0 becomes 0.0. None is
+drawn for it.
 """
 
 from typing import Any
@@ -16,7 +17,8 @@ WEIGHT = "weight"  # the name of a parameter in its layer
 def layer_of(parameter: nn.Parameter, index: int) -> nn.Module | None:
     """A plain layer whose weight is the parameter of that number; None if no plain layer has such a weight.
 
-    Matrices are weights of linear layers and of embeddings in turn, vectors of an even length of layer norms.
+    Matrices become weights of linear layers and of embeddings in turn. Vectors of even length become weights of layer
+    norms.
     """
     layer: Any = None
     if parameter.dim() == 2 and parameter.numel():
@@ -31,9 +33,9 @@ def layer_of(parameter: nn.Parameter, index: int) -> nn.Module | None:
 
 
 def weight_read(layer: nn.Module, index: int, told: torch.Size | tuple[int, ...], dtype: torch.dtype) -> torch.Tensor:
-    """The weight of a layer that `layer_of` made, or of what stands in its place now, as its forward reads it.
+    """The weight of a layer of `layer_of`, or of the module that replaced it, as its forward reads it.
 
-    ``told``, ``dtype``: the shape of the whole weight, and its type.
+    ``told``, ``dtype``: the shape of the full weight, and its dtype.
     """
     device = next((each.device for each in layer.parameters()), torch.device("cpu"))
     if len(told) == 1:

@@ -1,4 +1,4 @@
-"""Finds an implementation by its name, or one that was given in this process under a name of its own."""
+"""Find an implementation by its name, or one that was registered in this process under a name of its own."""
 
 import functools
 import importlib
@@ -16,17 +16,17 @@ from lockstep.properties.ranks import cuda_stubs
 
 
 class NotFound(ValueError):
-    """The object of a name does not exist. One line says what is missing and what would be right."""
+    """The object of a name does not exist. The message, one line, says what is missing and what would be right."""
 
 
 _given: dict[str, Callable[..., Any]] = {}
 
 
 def give(module: str, attribute: str, implementation: Callable[..., Any]) -> str:
-    """A name that means this object from now on, in this process alone: that of a class which no other can import."""
+    """Register an object that other processes cannot import. The returned name is valid in this process alone."""
     number = 1
     while (name := f"{module}{f' {number}' * (number > 1)}:{attribute}") in _given:
-        number += 1  # as in a notebook, where a cell that defines a class is run again
+        number += 1  # for example in a notebook, if the cell that defines a class is run again
     _given[name] = implementation
     return name
 
@@ -40,7 +40,7 @@ def is_given(name: str) -> bool:
 def find(name: str) -> Callable[..., Any]:
     """The class or factory that "package.module:attribute" or "path/to/file.py:attribute" names."""
     from lockstep.properties.ranks.optimizers import met
-    from lockstep.worlds.settings import importing  # and torch, for which whoever wants but a name is not to wait
+    from lockstep.worlds.settings import importing  # imports torch, which is not needed to handle names
 
     if name in _given:
         return met(_given[name])
@@ -51,7 +51,7 @@ def find(name: str) -> Callable[..., Any]:
         cuda_stubs.install()
         module = _load_file(place) if place.endswith(".py") else _import(place, name)
     try:
-        found = operator.attrgetter(attribute)(module)  # a class may stand in another
+        found = operator.attrgetter(attribute)(module)  # a class may be nested in another
     except AttributeError:
         public = sorted(
             key for key, value in vars(module).items() if inspect.isclass(value) and value.__module__ == module.__name__
@@ -76,7 +76,7 @@ def _import(place: str, name: str) -> Any:
 
 
 def _told(error: BaseException) -> str:
-    """The error of an import on one line. Python's own message names an unreadable file without its folder."""
+    """The error of an import in one line. Python's own message names an unreadable file without its folder."""
     words = str(error)
     if isinstance(error, SyntaxError) and error.filename is not None:
         words = f"{error.msg} ({error.filename}, line {error.lineno})"
@@ -84,7 +84,7 @@ def _told(error: BaseException) -> str:
 
 
 def _in_a_package(path: Path, error: BaseException) -> str:
-    """The right name for a file that imports what lies beside it as a package does."""
+    """The right name for a file that uses relative imports; empty if that is not the problem."""
     if "relative import" not in str(error):
         return ""
     package = path.resolve().parent
@@ -99,12 +99,12 @@ def _load_file(place: str) -> Any:
     path = Path(place)
     if not path.is_file():
         raise NotFound(f"{place}: there is no such file")
-    # A name of its own: files in two folders may be called alike, or like a module of somebody else's.
+    # A unique name: files in two folders, or another module, may have the same one.
     name = f"{path.stem} in {path.resolve().parent}"
     if name not in sys.modules:
         beside = str(path.resolve().parent)
         if beside not in sys.path:
-            # Late: what it imports may lie there, and is to be in nobody's way but that of a clone of Lockstep's.
+            # Near the end of the path: the file's imports are found there, but hide nothing except a clone of Lockstep.
             sys.path.insert(sys.path.index(HOME) if HOME in sys.path[-1:] else len(sys.path), beside)
         spec = importlib.util.spec_from_file_location(name, path)
         assert spec is not None

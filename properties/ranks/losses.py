@@ -1,4 +1,4 @@
-"""Losses that the caller makes itself: of parameters that it reads, and of gradients that it takes."""
+"""Losses that the caller computes itself from the parameters or from gradients."""
 
 from collections.abc import Sequence
 
@@ -9,7 +9,10 @@ from lockstep.properties.ranks.probes import Home, Probe, products
 
 
 def loss_of_parameters(probe: Probe, coefficients: Sequence[torch.Tensor], order: Sequence[int]) -> torch.Tensor:
-    """The result of the probe's forward, from the parameters as they are now; backward, too, uses what is read."""
+    """The result of the probe's forward, computed from the current parameters.
+
+    Backward also uses the values read here.
+    """
     tensors = probe.in_order()
     read = Home()
     for index in order:
@@ -18,8 +21,10 @@ def loss_of_parameters(probe: Probe, coefficients: Sequence[torch.Tensor], order
 
 
 def loss_of_gradients(loss: torch.Tensor, coefficients: Sequence[torch.Tensor], order: Sequence[int]) -> torch.Tensor:
-    """The same number as the loss of a probe, in which coefficients multiply: their products with the gradients by
-    them, which are taken here, and through which backward goes on to the parameters.
+    """The same value as a probe's loss, computed as the sum of coefficients times the loss's gradients with respect to
+    them.
+
+    The gradients are taken here, and backward goes through them to the parameters.
     """
     if not order:
         return torch.zeros_like(loss)

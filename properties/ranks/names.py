@@ -1,15 +1,15 @@
-"""The names that published code gives to what a training loop calls, in the order in which they are looked for.
+"""Names of methods that a training loop calls, collected from published code, in the order in which they are tried.
 
-A method counts if nothing needs to be given to it but the model, its parameters or an optimizer, told by the names of
-its arguments. So does a function of such a name, which is called with them after backward.
+A method counts if it needs no arguments but the model, its parameters or an optimizer, recognized by the arguments'
+names. A function of such a name counts too, and is called with them after backward.
 """
 
 import inspect
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-# After backward, in a micro-batch that synchronizes; then gradients are final. Published classes have both of the first
-# two, and the second reduces again.
+# Called after backward of a synchronizing micro-batch; then gradients are final. Some published classes have both of
+# the first two methods, and the second would reduce again.
 FINISH_NAMES = (
     "finish_gradient_synchronization",
     "sync_gradients",
@@ -29,16 +29,16 @@ FINISH_NAMES = (
     "synchronize",
     "sync",
 )
-# Before the forward of such a micro-batch, and between its forward and its backward.
+# Called before the forward of such a micro-batch, and between its forward and its backward.
 START_NAMES = ("on_train_batch_start",)
 BEFORE_NAMES = ("on_before_backward", "before_backward")
-# Names of arguments, by what they are given.
+# The names of arguments that take each kind of value.
 ARGUMENTS = {
     "model": ("model", "module", "net", "network", "ddp_model"),
     "parameters": ("parameters", "params"),
     "optimizer": ("optimizer", "optim", "opt"),
 }
-# The same in a script.
+# The values as code in a script.
 IN_A_SCRIPT = {
     "model": "model",
     "parameters": "list(model.parameters())",
@@ -47,7 +47,7 @@ IN_A_SCRIPT = {
 
 
 class Call(NamedTuple):
-    """A method or function that is called, and what with: some of `ARGUMENTS`."""
+    """A method or function to call, and its arguments, which are some of `ARGUMENTS`."""
 
     name: str
     takes: tuple[str, ...] = ()
@@ -61,12 +61,12 @@ class Call(NamedTuple):
         return ", ".join(IN_A_SCRIPT[each] for each in self.takes)
 
     def of(self, owner: Any, module: Any) -> Any:
-        """Calls the method of an object."""
+        """Call the method of an object."""
         return getattr(owner, self.name)(*given(self.takes, module))
 
 
 def given(takes: tuple[str, ...], module: Any) -> list[Any]:
-    """The arguments, of a model. The optimizer has no state and only shows the parameters."""
+    """The arguments made from a model. The optimizer has no state and only shows the parameters."""
     import torch
 
     make: dict[str, Callable[[], Any]] = {
@@ -78,18 +78,18 @@ def given(takes: tuple[str, ...], module: Any) -> list[Any]:
 
 
 def called(of: Any, names: tuple[str, ...]) -> Call | None:
-    """The first of the names under which a class, or an object, has something to call; None where it has none."""
+    """The first of the names under which a class or object has a callable; None if there is none."""
     return next(iter(all_called(of, names)), None)
 
 
 def all_called(of: Any, names: tuple[str, ...]) -> list[Call]:
-    """Each of these names under which there is something to call."""
+    """All of these names under which there is a callable."""
     found = ((name, _takes_of_method(of, name)) for name in names)
     return [Call(name, takes) for name, takes in found if takes is not None]
 
 
 def after_backward(target: Any) -> Call | None:
-    """The call of a function that is no wrapper, but takes a model, or its parameters, after backward."""
+    """The call of a function that wraps nothing, but takes a model or its parameters after backward."""
     if not inspect.isfunction(target) or target.__name__ not in FINISH_NAMES:
         return None
     takes = _takes(target)
@@ -98,7 +98,7 @@ def after_backward(target: Any) -> Call | None:
 
 def _takes_of_method(of: Any, name: str) -> tuple[str, ...] | None:
     try:
-        method = getattr(of, name, None)  # which may be a property that raises
+        method = getattr(of, name, None)  # it may be a property that raises
     except Exception:
         return None
     if not callable(method):
@@ -108,7 +108,10 @@ def _takes_of_method(of: Any, name: str) -> tuple[str, ...] | None:
 
 
 def _takes(function: Callable[..., Any], skipped: int = 0) -> tuple[str, ...] | None:
-    """The arguments that it needs; None if it needs others, or if calling it does nothing, as of a context manager."""
+    """The arguments that it needs.
+
+    None if it needs others, or if calling it runs nothing, as with a context manager.
+    """
     bare = inspect.unwrap(function)
     if inspect.isgeneratorfunction(bare) or inspect.iscoroutinefunction(bare) or inspect.isasyncgenfunction(bare):
         return None
@@ -116,7 +119,7 @@ def _takes(function: Callable[..., Any], skipped: int = 0) -> tuple[str, ...] | 
         arguments = list(inspect.signature(function).parameters.values())[skipped:]
     except TypeError:
         return None
-    except ValueError:  # it does not say
+    except ValueError:  # it has no signature
         return ()
     needed = [each for each in arguments if each.default is each.empty and each.kind not in _VARIABLE]
     kinds = [next((kind for kind, names in ARGUMENTS.items() if each.name in names), None) for each in needed]
@@ -129,8 +132,9 @@ _VARIABLE = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
 
 
 class CalledAfterBackward:
-    """A function that is called with a model after backward, in the place of a wrapper: the caller's own part, that all
-    ranks begin alike, is done for it.
+    """A model, and a function that is called with it after backward instead of a wrapper.
+
+    The caller of such a function must make all ranks equal at the beginning. This class does that by a broadcast.
     """
 
     def __init__(self, module: Any, function: Callable[..., Any], takes: tuple[str, ...]) -> None:
@@ -141,9 +145,9 @@ class CalledAfterBackward:
             dist.broadcast(tensor, 0)
 
     def __call__(self, *inputs: Any, **named: Any) -> Any:
-        """The model's own forward."""
+        """Run the model's own forward."""
         return self.module(*inputs, **named)
 
     def finish_gradient_synchronization(self) -> None:
-        """Calls the function."""
+        """Call the function."""
         self._function(*given(self._takes, self.module))

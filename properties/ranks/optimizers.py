@@ -1,9 +1,9 @@
-"""Meets sharded optimizers of the usual shape, which take parameters and the class of the optimizer that they shard:
+"""Adapt sharded optimizers of the usual form, which take parameters and the class of the plain optimizer:
 
     optimizer = Sharded(model.parameters(), torch.optim.AdamW, lr=0.1)
 
-Such a class is the caller's optimizer, and wraps no model. `met` gives it what does: plain averaging, under which its
-steps are held against everything that other steps are held against.
+Such a class is the caller's optimizer and wraps no model. `met` adds a wrapper that averages gradients, so that the
+laws about steps apply to it.
 """
 
 import inspect
@@ -22,13 +22,13 @@ from torch import nn
 from lockstep.properties.claims import SAVED_BY
 from lockstep.worlds.devices import place
 
-# How a constructor calls what is stepped, its first argument, and the class of the optimizer that it shards.
+# Names of constructor arguments: the parameters, which come first, and the class of the optimizer to shard.
 PARAMETERS = re.compile(r"(model_)?(params?|parameters)(_or_groups)?|param_groups|params_or_param_groups")
 PLAIN = re.compile(r"((inner|base|local|wrapped)_)?(optim|optimizer|opt)(_?(cls|class|type|ctor|fn|factory))?")
 
 
 def plain_argument(implementation: Any) -> str:
-    """The constructor argument of a sharded optimizer that takes the class of the plain one; empty: it is none."""
+    """The constructor argument that takes the class of the plain optimizer; empty if this is no sharded optimizer."""
     if inspect.isclass(implementation) and not callable(getattr(implementation, "step", None)):
         return ""
     try:
@@ -42,12 +42,14 @@ def plain_argument(implementation: Any) -> str:
 
 
 def is_of_one_kind(implementation: Any) -> bool:
-    """True if it is a sharded optimizer that brings its own rule, and so takes no class, as distributed Muon does."""
+    """True if it is a sharded optimizer with its own update rule, which takes no class, for example
+    distributed Muon.
+    """
     return inspect.isclass(implementation) and issubclass(implementation, torch.optim.Optimizer)
 
 
 def met(implementation: Callable[..., Any]) -> Callable[..., Any]:
-    """The wrapper of a model: for a sharded optimizer a class of `Averaged`, and anything else as it is."""
+    """The wrapper of a model: a subclass of `Averaged` for a sharded optimizer, and anything else unchanged."""
     argument = plain_argument(implementation)
     if not argument and not is_of_one_kind(implementation):
         return implementation
@@ -58,16 +60,16 @@ def met(implementation: Callable[..., Any]) -> Callable[..., Any]:
 
 
 class Averaged(nn.Module):
-    """A model whose gradients are averaged when backward is over, for a sharded optimizer to step.
+    """A model whose gradients are averaged at the end of backward, so that a sharded optimizer can step it.
 
-    ``sharded``: the constructor of that; ``argument``: its argument that takes the class of the plain optimizer; empty:
-    it takes none.
+    ``sharded``: the constructor of the optimizer. ``argument``: its argument for the class of the plain optimizer;
+    empty if it takes none.
     """
 
     sharded: Callable[..., Any]
     argument: str
-    zeros = False  # whether a parameter that no rank used gets a gradient of zeros
-    withheld = False  # whether a rank that had no gradient gets no mean
+    zeros = False  # true if a parameter that no rank used gets a gradient of zeros
+    withheld = False  # true if a rank that had no gradient gets no mean
 
     def __init__(self, module: nn.Module) -> None:
         super().__init__()
@@ -78,8 +80,9 @@ class Averaged(nn.Module):
             tensor.data.copy_(whole)
 
     def heed(self, averages_in_step: bool, zeros: bool, withheld: bool = False) -> None:
-        """Follows what is claimed: a step that averages gradients finds each rank's own, and their mean is taken here
-        only to be looked at.
+        """Follow the claims.
+
+        If `step` averages gradients, it finds each rank's own, and means are computed only for observation.
         """
         self.zeros, self.withheld = zeros, withheld
         if averages_in_step:
@@ -87,19 +90,22 @@ class Averaged(nn.Module):
             self.full_gradients, self.unscale_, self.clip_grad_norm_ = self._means, self._unscale, _no_clip
 
     def forward(self, *inputs: Any, **named: Any) -> Any:
-        """The model's."""
+        """Run the model."""
         return self.module(*inputs, **named)
 
     def finish_gradient_synchronization(self) -> None:
-        """Every gradient that some rank has becomes the mean, on all; where that is withheld, on ranks that have it."""
+        """Replace every gradient that some rank has by the mean.
+
+        If means are withheld, ranks without a gradient get none.
+        """
         for parameter, mean in self._averaged():
-            if parameter.grad is not None:  # in place: it may lie in a buffer of the optimizer's
+            if parameter.grad is not None:  # in place, because it may be a view of a buffer of the optimizer
                 parameter.grad.copy_(mean)
             elif not self.withheld:
                 parameter.grad = mean
 
     def _averaged(self) -> Iterator[tuple[nn.Parameter, torch.Tensor]]:
-        """The trained parameters that some rank has a gradient of, each with the mean."""
+        """The trainable parameters for which some rank has a gradient, each with its mean."""
         trained = [parameter for parameter in self.module.parameters() if parameter.requires_grad]
         there = torch.tensor([float(self.zeros or each.grad is not None) for each in trained], device=place())
         dist.all_reduce(there)
@@ -110,13 +116,16 @@ class Averaged(nn.Module):
             yield parameter, mean.copy_(whole / dist.get_world_size())
 
     def _means(self) -> Mapping[str, torch.Tensor | None]:
-        """The mean of each gradient, by name."""
+        """The mean of each gradient, by parameter name."""
         means = dict(self._averaged())
         named = self.module.named_parameters(remove_duplicate=False)
         return {name: means.get(parameter, parameter.grad) for name, parameter in named}
 
     def _unscale(self, scale: float) -> bool:
-        """Divides each rank's gradients. All agree on whether they are finite, as none has the others' yet."""
+        """Divide each rank's gradients.
+
+        A collective decides if all are finite, because no rank has the others' gradients yet.
+        """
         own = [each.grad for each in self.module.parameters() if each.grad is not None]
         for gradient in own:
             gradient /= scale
@@ -126,7 +135,7 @@ class Averaged(nn.Module):
 
 
 def _nothing() -> None:
-    """The step takes the mean."""
+    """Do nothing, because the step averages the gradients."""
 
 
 def _no_clip(max_norm: float, norm_type: float = 2.0) -> torch.Tensor:
@@ -134,19 +143,21 @@ def _no_clip(max_norm: float, norm_type: float = 2.0) -> torch.Tensor:
 
 
 def plain(params: Any, optimizer_cls: Any, **defaults: Any) -> Any:
-    """An optimizer that shards nothing: every rank has the plain optimizer of all parameters."""
+    """An optimizer that shards nothing: each rank has the plain optimizer of all parameters."""
     return optimizer_cls(params, **defaults)
 
 
 def is_optimizer(implementation: Any) -> bool:
-    """True if what `met` has given is for a sharded optimizer."""
+    """True if `met` returned this for a sharded optimizer."""
     return inspect.isclass(implementation) and issubclass(implementation, Averaged)
 
 
 def seen_of(implementation: type[Averaged]) -> dict[str, Any]:
-    """A description of a sharded optimizer without making one, in the words of `properties.claim.Shape`."""
+    """A description of a sharded optimizer, made without constructing one, with the fields of
+    `properties.claim.Shape`.
+    """
     made = implementation.sharded
-    made = getattr(made, "func", made)  # of a functools.partial
+    made = getattr(made, "func", made)  # unwraps a functools.partial
     step = getattr(made, "step", None)
     saves = hasattr(made, "state_dict") and hasattr(made, "load_state_dict")
     return {
@@ -163,18 +174,18 @@ def _takes(method: Callable[..., Any], *arguments: Any, **named: Any) -> bool:
         inspect.signature(method).bind(*arguments, **named)
     except TypeError:
         return False
-    except ValueError:  # it does not say
+    except ValueError:  # it has no signature
         return True
     return True
 
 
 def maker(wrapped: Any, kind: Callable[..., Any]) -> Callable[..., Any]:
-    """The class or function that makes the caller's optimizer: the plain class, or the sharded optimizer of it."""
+    """The class or function that makes the caller's optimizer: the plain class, or the sharded optimizer around it."""
     return made_of(type(wrapped), kind) if isinstance(wrapped, Averaged) else kind
 
 
 def made_of(implementation: type[Averaged], kind: Callable[..., Any]) -> Callable[..., Any]:
-    """The constructor of a sharded optimizer with the class of the plain one filled in, if it takes any."""
+    """The constructor of a sharded optimizer with the class of the plain one filled in, if it takes one."""
     taken = {implementation.argument: kind} if implementation.argument else {}
     return partial(implementation.sharded, **taken)
 
@@ -193,7 +204,9 @@ def wrong_call(implementation: type[Averaged], module: nn.Module) -> str:
 
 
 def class_of(name: str, otherwise: str) -> Callable[..., Any]:
-    """The class of the plain optimizer: the one of that name, as claims have it; or, where it is empty, torch's."""
+    """The class of the plain optimizer: the one named in the claims or, if ``name`` is empty, torch's class
+    ``otherwise``.
+    """
     home, _, attribute = (name or f"torch.optim:{otherwise}").partition(":")
     module: Any = sys.modules.get(home) or import_module(home)
     found: Callable[..., Any] = reduce(getattr, attribute.split("."), module)
@@ -201,7 +214,7 @@ def class_of(name: str, otherwise: str) -> Callable[..., Any]:
 
 
 def known_to(kind: Callable[..., Any], options: Mapping[str, Any]) -> dict[str, Any]:
-    """The options of a group that a class of optimizers takes."""
+    """The options that a class of optimizers takes."""
     takes = _arguments(kind)
     return {name: value for name, value in options.items() if name in takes}
 
@@ -212,13 +225,14 @@ def _arguments(kind: Callable[..., Any]) -> frozenset[str]:
 
 
 def classes(payload: str, rank: int, world_size: int) -> Mapping[str, Any]:
-    """The error (``wrong``) in the classes that a sharded optimizer claims, in words; empty if there is none.
-    ``payload``: its name, and theirs.
+    """The error (``wrong``) in the optimizer classes that a sharded optimizer claims, in words; empty if there is none.
+
+    ``payload``: the name of the sharded optimizer, and those of the classes.
     """
     from lockstep.properties.ranks.lookup import find
 
     name, claimed = json.loads(payload)
-    find(name)  # which may define them
+    find(name)  # importing it may define them
     for each in claimed:
         try:
             if not inspect.isclass(class_of(each, "")):
@@ -229,7 +243,8 @@ def classes(payload: str, rank: int, world_size: int) -> Mapping[str, Any]:
 
 
 def probe_step(payload: str, rank: int, world_size: int) -> Mapping[str, Any]:
-    """Tell if one step of SGD on gradients that differ between ranks is ``mixed``: of their mean, or of their sum.
+    """Report if one SGD step on gradients that differ between ranks is ``mixed``, that is, uses their mean or sum.
+
     ``payload``: the name of a sharded optimizer.
     """
     from lockstep.properties.ranks.lookup import find

@@ -1,7 +1,7 @@
-"""Puts parameters and gradients together of which each rank has a piece, under the same name, and no method tells.
+"""Assemble parameters and gradients of which each rank holds a piece under the same name, without help by a method.
 
-How a parameter is cut is found out when it is: the pieces that ranks then have are laid together in every way that
-there is, until they are what rank 0 began with. So no way is taken for granted, and what fits none is told.
+The way in which a parameter is split is found by trial. The pieces of all ranks are concatenated in each possible way
+until the result equals rank 0's initial values. If no way fits, an error says so.
 """
 
 from collections.abc import Sequence
@@ -11,16 +11,15 @@ import torch
 import torch.distributed as dist
 
 MOST_DIMENSIONS = 8
-WHOLE = -1  # every rank has all of it
-FLAT = -2  # pieces of what is laid flat, the last perhaps padded
+WHOLE = -1  # every rank has the full tensor
+FLAT = -2  # pieces of the flattened tensor, the last one possibly padded
 
 
 class Pieces:
-    """The ways in which some parameters are cut.
+    """The ways in which some parameters are split. The constructor is collective.
 
-    ``wholes``: what each was on this rank before it was wrapped; ``parameters``: what it is now. Collective. Raises
-    NotImplementedError, which refuses, for a parameter that nobody can put together. ``group``: the ranks that train;
-    None: all.
+    ``wholes``: each parameter on this rank before wrapping. ``parameters``: the same after wrapping. ``group``: the
+    ranks that train; None: all. Raises NotImplementedError, which refuses, for a parameter that cannot be assembled.
     """
 
     def __init__(
@@ -31,8 +30,9 @@ class Pieces:
         self._ways = [self._way(*each) for each in zip(names, wholes, parameters, strict=True)]
 
     def together(self, values: Sequence[Any]) -> list[torch.Tensor | None]:
-        """The whole of each: of parameters, or of gradients; None where some rank that has a piece has none. Collective
-        for what is cut.
+        """The full tensor of each parameter or gradient. None if some rank has no piece of it.
+
+        Collective for tensors that are split.
         """
         found = []
         for value, way, shape in zip(values, self._ways, self._shapes, strict=True):
@@ -43,7 +43,7 @@ class Pieces:
 
     @property
     def cut(self) -> bool:
-        """True if some parameter is in pieces."""
+        """True if some parameter is split."""
         return any(way != WHOLE for way in self._ways)
 
     def _way(self, name: str, whole: torch.Tensor, parameter: torch.Tensor) -> int:
@@ -63,7 +63,7 @@ class Pieces:
 
 
 def _laid(pieces: Sequence[torch.Tensor], way: int, shape: torch.Size) -> torch.Tensor | None:
-    """The pieces laid together in a way, or None if they do not fit."""
+    """The pieces concatenated in a way, or None if they do not fit."""
     if way == FLAT:
         flat = torch.cat([piece.reshape(-1) for piece in pieces])
         return flat[: shape.numel()].reshape(shape) if flat.numel() >= shape.numel() else None
@@ -77,12 +77,13 @@ def _laid(pieces: Sequence[torch.Tensor], way: int, shape: torch.Size) -> torch.
 
 def _gathered(value: torch.Tensor | None, group: Any) -> list[torch.Tensor] | None:
     """The value of every rank; None if one of them has none, not even an empty piece."""
-    told = torch.zeros(2 + MOST_DIMENSIONS, dtype=torch.int64)  # whether there is one, its dimensions, its shape
+    # 1 if there is a value, its number of dimensions, its shape
+    told = torch.zeros(2 + MOST_DIMENSIONS, dtype=torch.int64)
     if value is not None:
         told[: 2 + value.dim()] = torch.tensor([1, value.dim(), *value.shape])
     all_told = [torch.empty_like(told) for _ in range(dist.get_world_size(group))]
     dist.all_gather(all_told, told, group=group)
-    if not all(each[0] for each in all_told) or value is None:  # on every rank alike
+    if not all(each[0] for each in all_told) or value is None:  # all ranks decide alike
         return None
     shapes = [torch.Size(each[2 : 2 + int(each[1])].tolist()) for each in all_told]
     row = value.new_zeros(max(shape.numel() for shape in shapes))

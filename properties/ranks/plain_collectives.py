@@ -1,4 +1,4 @@
-"""The program of every rank when the world itself is checked: a list of collectives, each on given arrays."""
+"""Run a list of collectives on given arrays. Every rank runs it to check the world itself."""
 
 import json
 from collections.abc import Mapping
@@ -23,17 +23,17 @@ REDUCTIONS = {
 
 @lru_cache(maxsize=1)
 def _read(payload: str) -> list[dict[str, Any]]:
-    """The calls; read once for all ranks of the simulated world."""
+    """The calls, parsed once for all ranks of the simulated world."""
     calls: list[dict[str, Any]] = json.loads(payload)
     return calls
 
 
 def run_collectives(payload: str, rank: int, world_size: int) -> Mapping[str, Any]:
-    """``results``: for each call what this rank has got, as a list of arrays; nothing where it is not specified.
+    """``results``: for each call, the list of arrays that this rank received; empty where the result is not specified.
 
-    A call has an ``operation``, ``arrays`` (numbers for each rank), a ``dtype``, a ``reduction`` and a ``root``, which
-    is a rank of the world; ``group`` (ranks, or None for all), and whether it is ``asynchronous``: those are waited for
-    when all have begun.
+    A call has an ``operation``, ``arrays`` (numbers for each rank), a ``dtype``, a ``reduction``, a ``root`` (a rank of
+    the world) and a ``group`` (ranks, or None for all). If it is ``asynchronous``, it is waited for after all calls
+    have begun.
     """
     calls = _read(payload)
     groups = {
@@ -47,7 +47,7 @@ def run_collectives(payload: str, rank: int, world_size: int) -> Mapping[str, An
 
 
 def _begin(call: Mapping[str, Any], rank: int, groups: Mapping[tuple[int, ...], Any]) -> tuple[Tensors, Any]:
-    """The tensors that a collective writes on this rank, and its handle if it has yet to be waited for."""
+    """The tensors that a collective writes on this rank, and its handle if it must still be waited for."""
     members = call["group"] or range(len(call["arrays"]))
     if rank not in members:
         return [], None
@@ -67,7 +67,7 @@ def _begin(call: Mapping[str, Any], rank: int, groups: Mapping[tuple[int, ...], 
             return [mine], both if later else None
         case "broadcast":
             return [mine], dist.broadcast(mine, root, group, later)
-        case "broadcast, coalesced":  # as DDP and many a wrapper bring parameters and buffers to all ranks
+        case "broadcast, coalesced":  # DDP and many wrappers broadcast parameters and buffers in this way
             dist._broadcast_coalesced(group or dist.group.WORLD, list(mine.chunk(2)), 2**20, members.index(root))
             return [mine], None
         case "broadcast_object_list":
@@ -113,7 +113,7 @@ def _begin(call: Mapping[str, Any], rank: int, groups: Mapping[tuple[int, ...], 
 
 
 def _from_the_rank_before(mine: torch.Tensor, rank: int, size: int, later: bool) -> torch.Tensor:
-    """By messages round the ring, one after another: rank 0 sends first, so that nobody waits in a circle."""
+    """Send messages round the ring one after another. Rank 0 sends first, so that no circle of waiting ranks arises."""
     got = torch.empty_like(mine)
     send, receive = (dist.isend, dist.irecv) if later else (dist.send, dist.recv)
     moves = [partial(receive, got, (rank - 1) % size), partial(send, mine, (rank + 1) % size)]

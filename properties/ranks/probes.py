@@ -1,4 +1,4 @@
-"""The probe models of `oracle.setup`, in torch: their gradients, and the order of their hooks, are the scenario's."""
+"""The probe models of `oracle.setup` in torch. The scenario determines their gradients and the order of their hooks."""
 
 from __future__ import annotations
 
@@ -19,16 +19,16 @@ from lockstep.properties.naming import parameter_name
 from lockstep.properties.ranks.layers import WEIGHT, layer_of, weight_read
 from lockstep.worlds.devices import place
 
-# Where a micro-batch raises, "module" or "backward", and at which parameter.
+# The place where a micro-batch raises, "module" or "backward", and the parameter.
 Failing: TypeAlias = tuple[str, int] | None
 
 
 class CallersError(Exception):
-    """The error that a Raise raises."""
+    """The error raised by a Raise event."""
 
 
 class Inputs(NamedTuple):
-    """All that the forward of a `Probe` takes in one argument, for a wrapper whose own forward takes no more."""
+    """All arguments of a `Probe`'s forward in one, for a wrapper whose own forward takes a single argument."""
 
     coefficients: Sequence[torch.Tensor]
     order: Sequence[int]
@@ -38,7 +38,7 @@ class Inputs(NamedTuple):
 
 
 class _Fails(torch.autograd.Function):
-    """The identity, whose backward raises."""
+    """The identity with a backward that raises."""
 
     @staticmethod
     def forward(context: Any, values: torch.Tensor) -> torch.Tensor:
@@ -50,7 +50,7 @@ class _Fails(torch.autograd.Function):
 
 
 def laid_out(values: torch.Tensor, layout: str) -> torch.Tensor:
-    """The values in memory as a layout of `oracle.setup` says."""
+    """The values with the memory layout of that name, see `oracle.setup`."""
     if layout == "transposed":
         backwards = tuple(range(values.dim()))[::-1]
         return values.permute(backwards).contiguous().permute(backwards)
@@ -58,8 +58,10 @@ def laid_out(values: torch.Tensor, layout: str) -> torch.Tensor:
 
 
 class Home(nn.Module):
-    """A module of a probe. ``read``: the values of its parameters that forward has read in evaluation mode.
-    ``layers``: by number, the shape and type of those that plain layers hold (`properties.ranks.layers`).
+    """A module of a probe.
+
+    ``read``: the values of its parameters that forward has read in evaluation mode. ``layers``: the shapes and dtypes
+    of the parameters that plain layers hold, by number (`properties.ranks.layers`).
     """
 
     def __init__(self) -> None:
@@ -68,7 +70,7 @@ class Home(nn.Module):
         self.layers: dict[int, tuple[tuple[int, ...], torch.dtype]] = {}
 
     def hold(self, index: int, parameter: nn.Parameter, in_layers: bool) -> None:
-        """Registers a parameter of that number; where there is a plain layer for it and they are wanted, the layer."""
+        """Register a parameter of that number. With ``in_layers``, a plain layer holds it if there is one for it."""
         layer = layer_of(parameter, index) if in_layers else None
         if layer is None:
             self.register_parameter(parameter_name(index), parameter)
@@ -77,7 +79,7 @@ class Home(nn.Module):
             self.register_module(parameter_name(index), layer)
 
     def held(self, index: int) -> Any:
-        """The parameter of that number as it is now."""
+        """The current parameter of that number."""
         found = getattr(self, parameter_name(index))
         return getattr(found, WEIGHT) if index in self.layers else found
 
@@ -87,9 +89,9 @@ class Home(nn.Module):
         return weight_read(found, index, *self.layers[index]) if index in self.layers else found
 
     def note(self, index: int, parameter: torch.Tensor) -> None:
-        """Keeps what was read, where that has values that can be had: not while forward is compiled or traced."""
+        """Record the value that was read. While forward is compiled or traced, there is no value to record."""
         if not torch.compiler.is_compiling():
-            with contextlib.suppress(RuntimeError, TypeError):  # of subclasses of tensors, and of functional transforms
+            with contextlib.suppress(RuntimeError, TypeError):  # raised by tensor subclasses and functional transforms
                 self.read[index] = to_numpy(parameter)
 
 
@@ -100,7 +102,10 @@ def products(
     run: Iterable[int],
     fails: Failing,
 ) -> torch.Tensor:
-    """The part of the loss of some parameters, made in that order. ``homes``: the module that holds each."""
+    """The part of the loss that some parameters contribute, in this order.
+
+    ``homes``: the module that holds each parameter.
+    """
     loss = torch.zeros((), device=place())
     for index in run:
         parameter = homes[index].parameter_read(index)
@@ -116,7 +121,7 @@ def products(
 
 
 class Unit(Home):
-    """A submodule: some of the parameters, and their part of the loss, as `products` takes it."""
+    """A submodule with some of the parameters and their part of the loss, see `products`."""
 
     def forward(
         self, kind: str, coefficients: Sequence[torch.Tensor], run: Iterable[int], fails: Failing
@@ -126,10 +131,10 @@ class Unit(Home):
 
 
 class Probe(Home):
-    """The model of a scenario, holding the given initial values, and the buffers of a rank.
+    """The model of a scenario, with these initial values and the buffers of a rank.
 
-    What decides a micro-batch comes with the call, nothing in attributes: a wrapper may run a copy. ``in_layers``:
-    plain layers hold the parameters that they can.
+    The data of a micro-batch are arguments of the call and not attributes, because a wrapper may run a copy.
+    ``in_layers``: plain layers hold the parameters that they can.
     """
 
     def __init__(
@@ -141,7 +146,7 @@ class Probe(Home):
     ) -> None:
         super().__init__()
         self.kind, self.reassigned = scenario.probe, tuple(buffer.reassigned for buffer in scenario.buffers)
-        # The module that holds each parameter. In a tuple, as in a list, they are not registered once more.
+        # The module that holds each parameter. A tuple does not register them again.
         self.homes: tuple[Home, ...] = (self,) * len(scenario.parameters)
         if scenario.units:
             units = [Unit() for _ in scenario.units]
@@ -149,7 +154,7 @@ class Probe(Home):
                 self.register_module(f"unit{number}", unit)
             places = map(scenario.unit, range(len(scenario.parameters)))
             self.homes = tuple(self if number is None else units[number] for number in places)
-        # The name of the module whose forward reads each, "" for this one: not of its home, where another reads it.
+        # The module whose forward reads each parameter, which may be another than its home; "" for this module.
         readers = map(scenario.reader, range(len(scenario.parameters)))
         self.readers = tuple("" if unit is None else f"unit{unit}" for unit in readers)
         made: list[nn.Parameter] = []
@@ -164,7 +169,7 @@ class Probe(Home):
             self.register_buffer(f"buffer{index}", torch.tensor(buffer, device=place()))
 
     def register_in(self, order: Sequence[int]) -> None:
-        """Registers each module's parameters in another order, under the same names."""
+        """Register each module's parameters again in this order, under the same names."""
         made = self.in_order()
         for index in order:
             home, in_layers = self.homes[index], index in self.homes[index].layers
@@ -172,8 +177,9 @@ class Probe(Home):
             home.hold(index, made[index], in_layers)
 
     def differ(self, way: str, index: int) -> None:
-        """Becomes another model than the scenario's, in one of `oracle.caller.WAYS`, where it is one of a parameter
-        in that.
+        """Become a model that differs from the scenario's in one of `oracle.caller.WAYS`.
+
+        ``index``: the parameter, if it matters.
         """
         parameter = self.in_order()[index]
         match way:
@@ -184,7 +190,7 @@ class Probe(Home):
                 self.put(index, nn.Parameter(other, requires_grad=parameter.requires_grad))
             case "shape":
                 self.put(index, nn.Parameter(parameter.detach()[None], requires_grad=parameter.requires_grad))
-            case "name":  # under the old one it is an attribute and no more
+            case "name":  # under the old name it remains an attribute
                 delattr(self, parameter_name(index))
                 self.register_parameter("other", parameter)
                 self.__dict__[parameter_name(index)] = parameter
@@ -197,11 +203,11 @@ class Probe(Home):
                 self.register_in(range(len(self.homes))[::-1])
 
     def in_order(self) -> list[nn.Parameter]:
-        """The parameters that it holds now, in the scenario's order: what `parameters` gives, many times faster."""
+        """The current parameters in the scenario's order. This is many times faster than `parameters`."""
         return [module.held(index) for index, module in enumerate(self.homes)]
 
     def put(self, index: int, parameter: nn.Parameter) -> None:
-        """Assigns another tensor to a parameter."""
+        """Replace a parameter by another tensor."""
         home = self.homes[index]
         if index in home.layers:
             setattr(getattr(home, parameter_name(index)), WEIGHT, parameter)
@@ -209,8 +215,9 @@ class Probe(Home):
             setattr(home, parameter_name(index), parameter)
 
     def rename(self, index: int, parameter: nn.Parameter) -> None:
-        """Assigns another tensor to a parameter, under another name. Under the old one it is an attribute and no more,
-        by which forward reads it.
+        """Replace a parameter by another tensor under another name.
+
+        Forward reads it by the old name, a plain attribute.
         """
         home, name = self.homes[index], parameter_name(index)
         delattr(home, name)
@@ -218,7 +225,7 @@ class Probe(Home):
         home.__dict__[name] = parameter
 
     def tensors(self) -> list[nn.Parameter]:
-        """The same, each tensor once, whatever number of names it has."""
+        """The current parameters, each tensor once, however many names it has."""
         return list(dict.fromkeys(self.in_order()))
 
     def forward(
@@ -229,13 +236,13 @@ class Probe(Home):
         increment: int = 0,
         fails: str = "",
     ) -> torch.Tensor:
-        """The loss of one micro-batch. Backward reaches the parameters in the given ``order``; without one,
-        ``coefficients`` are `Inputs`, or as a wrapper hands these on: a tuple of the same.
+        """The loss of one micro-batch. Backward reaches the parameters in the given ``order``.
 
-        Autograd runs backward through the products latest first, so they are created in reverse; the order in which
-        they are then added up changes nothing. ``frozen``: parameters that are not trained; the root's own are read
-        all the same. ``increment``: what is added to the buffers. ``fails``: where this forward, or its backward,
-        raises; backward when it has reached half of them, a module when forward has.
+        Without an ``order``, ``coefficients`` are `Inputs`, or a tuple with the same items if a wrapper has rebuilt
+        them. Autograd runs backward through the products latest first, so they are created in reverse. The order in
+        which they are added up changes nothing. ``frozen``: parameters that are not trained; forward still reads those
+        of the root. ``increment``: the number added to the buffers. ``fails``: the place where this forward or its
+        backward raises: backward after half of the parameters, a module at the middle one of forward.
         """
         if order is None:
             coefficients, order, frozen, increment, fails = coefficients
@@ -243,7 +250,7 @@ class Probe(Home):
             raise CallersError("in forward")
         for index, reassigned in enumerate(self.reassigned if self.training else ()):
             buffer = getattr(self, f"buffer{index}")
-            if reassigned and increment:  # in an evaluation, without one, it would be a tensor of torch's inference
+            if reassigned and increment:  # not in an evaluation, which would replace it by an inference tensor
                 setattr(self, f"buffer{index}", buffer + increment)
             else:
                 buffer.add_(increment)
@@ -253,7 +260,7 @@ class Probe(Home):
         for unit, run in itertools.groupby(reversed(order), self.readers.__getitem__):
             if not unit:
                 loss = loss + products(self.homes, self.kind, coefficients, run, failing)
-            else:  # by name: a wrapper may have put a module of its own in the place of a unit
+            else:  # looked up by name, because a wrapper may have replaced a unit
                 loss = loss + getattr(self, unit)(self.kind, coefficients, tuple(run), failing)
         for index in frozen:
             if self.homes[index] is self:
@@ -266,9 +273,9 @@ def to_numpy(tensor: torch.Tensor | None) -> npt.NDArray[np.generic] | None:
     if tensor is None:
         return None
     tensor = tensor.to_dense() if tensor.is_sparse else tensor
-    # Copied first: a storage that NumPy has seen can no longer be resized, which its owner may want to do.
+    # Copied first: a storage shared with NumPy can no longer be resized, which its owner may need.
     values = tensor.detach().to("cpu", copy=True, memory_format=torch.contiguous_format)
     if values.dtype is torch.bfloat16:
         return values.view(torch.uint16).numpy().view(ml_dtypes.bfloat16).copy()
-    array: npt.NDArray[np.generic] = values.numpy().copy()  # once more, so that no storage of torch's stays behind
+    array: npt.NDArray[np.generic] = values.numpy().copy()  # copied again, so that no storage of torch stays alive
     return array

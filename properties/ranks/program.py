@@ -1,6 +1,6 @@
-"""The entry point of every rank: the scenario's program on an implementation, observed from outside.
+"""The entry points of every rank: run a scenario's program on an implementation, and observe it from outside.
 
-The worlds call these functions by name; in comes JSON, out go plain data and NumPy arrays.
+Worlds call these functions by name. The input is JSON. The output is plain data and NumPy arrays.
 """
 
 import itertools
@@ -27,14 +27,16 @@ from lockstep.properties.seen import Seen
 
 @lru_cache(maxsize=8)
 def read(payload: str) -> tuple[str, Scenario, Conditions]:
-    """The implementation's name, the scenario, how to run it; read once for all ranks of the simulated world."""
+    """The implementation's name, the scenario, and the conditions; parsed once for all ranks of the simulated world."""
     request = json.loads(payload)
     return request.pop("implementation"), Scenario.from_json(request.pop("scenario")), Conditions.of(request)
 
 
 def run_program(payload: str, rank: int, world_size: int, kind: Callable[..., Rank] = Rank) -> Seen:
-    """Runs a program as a `Rank`, or a ``kind`` of it that notes more. ``payload``: the implementation's name, the
-    scenario, and those of `Conditions` that are not as usual. What is outside of the group that trains sees nothing.
+    """Run a program as a `Rank`, or as a subclass ``kind`` that records more.
+
+    ``payload``: the implementation's name, the scenario, and the `Conditions` that differ from the default. A rank
+    outside the group that trains observes nothing.
     """
     name, scenario, conditions = read(payload)
     group, rank = members.enter(scenario, rank)
@@ -62,7 +64,7 @@ def run_program(payload: str, rank: int, world_size: int, kind: Callable[..., Ra
 
 
 def take_up(rank: Rank, part: Part) -> None:
-    """Skips what ranks of another world have done before this part, and reads the file in which they left it."""
+    """Skip the events that ranks of another world have run, and read the file with their checkpoint."""
     for event in rank.scenario.program[: part.begin]:
         ON_RANKS[type(event)].skip(rank, event)
     rank.file = checkpoint.read(part.file) if part.file else None
@@ -71,7 +73,7 @@ def take_up(rank: Rank, part: Part) -> None:
 
 
 def run_event(rank: Rank, place: int) -> None:
-    """One event, and what is seen after it."""
+    """Run one event and make the observations after it."""
     rank.place, event = place, rank.scenario.program[place]
     on_ranks = ON_RANKS[type(event)]
     if rank.role in rank.scenario.gone(place):
@@ -86,7 +88,7 @@ def run_event(rank: Rank, place: int) -> None:
 
 
 def run_in_turn(this: Rank, other: Rank, where: str) -> None:
-    """Both programs, of which the other's turns come right "before" or "after" this one's."""
+    """Run both programs. Each turn of the other comes right "before" or "after" one of this program's."""
     both = _both(this, other, where)
     running, place = this, -1
     try:
@@ -102,8 +104,9 @@ def run_in_turn(this: Rank, other: Rank, where: str) -> None:
 
 
 def run_jointly(this: Rank, other: Rank, where: str) -> None:
-    """Both programs event by event, the other's right "before" or "after" this one's; a micro-batch has the forwards of
-    both and then one backward, of the sum of their losses.
+    """Run both programs event by event. The other's event comes right "before" or "after" this one's.
+
+    A micro-batch runs the forwards of both and then one backward of the sum of their losses.
     """
     first, second = both = _both(this, other, where)
     running, place = this, -1
@@ -126,7 +129,7 @@ def run_jointly(this: Rank, other: Rank, where: str) -> None:
 
 
 def _both(this: Rank, other: Rank, where: str) -> tuple[Rank, Rank]:
-    """In the order of their turns; the collectives of the other count as this one's."""
+    """Both in the order of their turns. Collectives of the other are counted with this one's."""
     other.seen |= {"built": this.seen["built"], "looks": this.seen["looks"], "callers": this.seen["callers"]}
     return (this, other) if where == "after" else (other, this)
 
@@ -143,5 +146,5 @@ def try_out(payload: str, rank: int, world_size: int) -> Mapping[str, Any]:
     probe = Probe(scenario, initial_parameters(scenario, rank), rank)
     try:
         return {"wrong": adapter.wrong_call(asked["implementation"], probe, scenario, asked["accumulates"])}
-    except Exception:  # its own: the laws say what it is worth
+    except Exception:  # an error of the implementation, which the laws judge
         return {"wrong": ""}

@@ -1,4 +1,4 @@
-"""The random numbers of a rank: torch's, NumPy's and Python's, each its own."""
+"""The random numbers of a rank: the separate generators of torch, NumPy and Python."""
 
 import random
 
@@ -9,14 +9,17 @@ from lockstep.properties.seen import Values
 
 
 def begin(rank: int) -> None:
-    """As a caller seeds them, otherwise on each rank."""
+    """Seed the generators as a caller does, with a different seed on each rank."""
     torch.manual_seed(rank + 1)
     np.random.seed(rank + 1)
     random.seed(rank + 1)
 
 
 def upcoming(device: torch.device) -> Values:
-    """The next number of each, in the order of `properties.naming.GENERATORS`; it stays the next."""
+    """The next number of each generator, in the order of `properties.naming.GENERATORS`.
+
+    The generators do not advance.
+    """
     numpys, pythons = np.random.get_state(), random.getstate()
     with torch.random.fork_rng([device] if device.type == "cuda" else []):
         numbers = torch.rand((), device=device).item(), np.random.rand(), random.random()

@@ -1,4 +1,4 @@
-"""One rank between the events of a program: what the caller does around them, and what is seen after them."""
+"""One rank between the events of a program: the actions of the caller around them, and the observations after them."""
 
 import contextlib
 
@@ -9,28 +9,31 @@ from lockstep.properties.ranks.evaluating import Evaluating
 
 
 class Rank(Evaluating):
-    """One rank's run through a program, each of whose events a module of `properties.ranks.events` carries out.
+    """One rank's run through a program. The modules of `properties.ranks.events` carry out its events.
 
-    A kind of rank that notes more overrides `during`, entered while an event is carried out, and `ended`.
+    A subclass that records more overrides `during`, which is entered while an event is carried out, and `ended`.
     """
 
     def during(self, event: Event) -> contextlib.AbstractContextManager[object]:
-        """Entered while an event is carried out: not before by the caller, nor while it is looked what came of it."""
+        """A context entered while an event is carried out.
+
+        Preparation by the caller and observation happen outside it.
+        """
         return contextlib.nullcontext()
 
     def ended(self, event: Event) -> None:
-        """Called after an event, and after all that is seen of it; also where this rank has skipped it."""
+        """Called after an event and all observations of it, even if this rank has skipped the event."""
 
     def looks_at(self, place: int) -> bool:
-        """True if parameters, gradients and the optimizer's state are looked at after the event of that place."""
+        """True if parameters, gradients and optimizer state are observed after the event of that place."""
         return place >= self.conditions.part.looks
 
     def after(self, event: Event) -> None:
-        """Note what is to be seen right after the event that runs now."""
+        """Observe what must be observed right after the running event."""
         self.note_random_numbers(self.place)
 
     def show(self, event: Event) -> None:
-        """Look at what the event shows."""
+        """Observe what the event shows."""
         if not self.looks_at(self.place):
             return
         match event.shows:

@@ -1,4 +1,4 @@
-"""The program of every rank for P14: one call of a wrapper of a collective, forward and perhaps backward."""
+"""The program of every rank for P14: one call of a wrapper of a collective, with forward and perhaps backward."""
 
 import json
 from collections.abc import Mapping
@@ -15,12 +15,14 @@ from lockstep.worlds.devices import place
 
 
 def run_call(payload: str, rank: int, world_size: int) -> Mapping[str, Any]:
-    """``result``: what the wrapper returned; ``second``: what it returned of other numbers, before the first was looked
-    at; ``gradient``: of what went in; ``again``: that of a second backward; ``given``: that of the result, which
-    backward was given, laid out like what went in; ``around``: of the memory between what went in; ``left``: what went
-    in, as it is then, unless it is what was returned.
+    """Run the call and return its results. They are None on ranks outside the group, and if there is no such result.
 
-    None on ranks outside the group, and where there is none.
+    - ``result``: the value that the wrapper returned.
+    - ``second``: its value for other numbers, computed before the first value was read.
+    - ``gradient``: of the input; ``again``: that of a second backward.
+    - ``given``: the gradient of the result that backward received, laid out like the input.
+    - ``around``: the memory between the elements of the input.
+    - ``left``: the input after the call, unless the wrapper returned it.
     """
     asked = json.loads(payload)
     call = Call(**{**asked["call"], "group": tuple(asked["call"]["group"])})
@@ -45,7 +47,7 @@ def run_call(payload: str, rank: int, world_size: int) -> Mapping[str, Any]:
         weight = view_of(memory_of(weights(call)[rank], layout), layout)
         result.backward(weight, retain_graph=True)
         given = to_numpy(weight)
-        # To autograd None is zero: it is what a backward may return for what has no part in the result.
+        # Autograd treats None as zero. A backward may return it for an input that does not affect the result.
         gradient = to_numpy(view_of(torch.zeros_like(memory) if memory.grad is None else memory.grad, call.layout))
         memory.grad = None
         result.backward(weight)
@@ -57,13 +59,14 @@ def run_call(payload: str, rank: int, world_size: int) -> Mapping[str, Any]:
 
 
 def in_place(result: torch.Tensor, memory: torch.Tensor) -> bool:
-    """True if what was returned lies where that lies which went in: then it is what the caller goes on with."""
+    """True if the result has the same storage as the input. The caller then continues with the result."""
     return result.untyped_storage().data_ptr() == memory.untyped_storage().data_ptr()
 
 
 def memory_of(values: Any, layout: str) -> torch.Tensor:
-    """Memory of which `view_of` is a tensor of these values."""
-    numbers = values.astype(np.float32) if values.itemsize == 2 else values  # torch does not know ml_dtypes'
+    """Memory such that `view_of` it is a tensor with these values."""
+    # torch does not know the dtypes of ml_dtypes
+    numbers = values.astype(np.float32) if values.itemsize == 2 else values
     tensor = torch.tensor(numbers, dtype=getattr(torch, values.dtype.name), device=place())
     if layout == "transposed":
         return tensor.transpose(0, -1).contiguous()
@@ -76,7 +79,7 @@ def memory_of(values: Any, layout: str) -> torch.Tensor:
 
 
 def view_of(memory: torch.Tensor, layout: str) -> torch.Tensor:
-    """The tensor that is handed to the wrapper, or its gradient."""
+    """The tensor that the wrapper gets, or its gradient."""
     if layout == "transposed":
         return memory.transpose(0, -1)
     return memory[..., ::2] if layout == "columns" else memory

@@ -1,4 +1,4 @@
-"""The caller's use of somebody else's optimizer: steps with a closure, schedules, saves, and looks at state."""
+"""Uses of a sharded optimizer by the caller: steps with a closure, schedules, saved state, and observed state."""
 
 import copy
 import inspect
@@ -13,12 +13,13 @@ from torch.optim.lr_scheduler import LRScheduler
 
 from lockstep.properties.claims import SAVED_BY
 
-LOSS = 3.0  # that of every closure
+LOSS = 3.0  # the loss that each closure returns
 
 
 def with_closure(optimizer: Any, parameters: Iterable[nn.Parameter]) -> list[str]:
-    """A step whose gradients are there only once the closure has run, as those of a backward in it would be. Returns
-    what a caller would complain of.
+    """Step with a closure. The gradients exist only after the closure has run, as if it ran backward.
+
+    Returns the faults that a caller would see.
     """
     kept = {parameter: parameter.grad for parameter in parameters}
     runs, loss = [], torch.tensor(LOSS)
@@ -49,7 +50,7 @@ def _is_the_loss(returned: Any) -> bool:
 
 
 class _Sets(LRScheduler):
-    """Sets these learning rates, and no others."""
+    """A scheduler that sets exactly these learning rates."""
 
     def __init__(self, optimizer: Any, rates: Sequence[float]) -> None:
         self.rates = rates
@@ -60,14 +61,14 @@ class _Sets(LRScheduler):
 
 
 def schedule(optimizer: Any, rates: Sequence[float]) -> None:
-    """Sets the learning rate of each group, as torch's schedulers do."""
+    """Set the learning rate of each group as torch's schedulers do."""
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # torch's, that steps come before schedules
+        warnings.simplefilter("ignore")  # torch warns if the schedule comes before the first step
         _Sets(optimizer, rates)
 
 
 def zeroes(optimizer: Any) -> bool:
-    """True if it has a `zero_grad` that takes a caller's setting."""
+    """True if the optimizer has a `zero_grad` that takes ``set_to_none``."""
     try:
         inspect.signature(optimizer.zero_grad).bind(set_to_none=True)
     except (AttributeError, TypeError, ValueError):
@@ -76,8 +77,9 @@ def zeroes(optimizer: Any) -> bool:
 
 
 def saved_state(optimizer: Any, by: str | None) -> Any:
-    """A copy of its state: each rank's own, or that of all, which rank 0 has after `consolidate_state_dict`, if there
-    is one, and hands to everybody.
+    """A copy of its state: each rank's own, or the state of all ranks.
+
+    Rank 0 has the latter after `consolidate_state_dict`, if that method exists, and sends it to all ranks.
     """
     if by != SAVED_BY[-1]:
         return copy.deepcopy(optimizer.state_dict())
@@ -89,8 +91,9 @@ def saved_state(optimizer: Any, by: str | None) -> Any:
 
 
 def full_state(optimizers: Iterable[Any], named: Mapping[str, nn.Parameter]) -> dict[str, Mapping[str, Any]] | None:
-    """The state that all ranks together hold for each parameter, as far as it is held under the parameter itself; None
-    where nobody holds anything so, as where the optimizer steps tensors of its own.
+    """The state that all ranks together hold for each parameter, as far as it is stored under the parameter itself.
+
+    None if no rank stores any so, for example because the optimizer steps tensors of its own.
     """
     held = {parameter: state for each in optimizers for parameter, state in _states(each) if state}
     own = {name: dict(held[parameter]) for name, parameter in named.items() if parameter in held}
@@ -101,7 +104,7 @@ def full_state(optimizers: Iterable[Any], named: Mapping[str, nn.Parameter]) -> 
 
 
 def _states(optimizer: Any, depth: int = 2) -> Iterator[tuple[nn.Parameter, Mapping[str, Any]]]:
-    """The state of an optimizer and of those that it keeps in its attributes, by parameter."""
+    """The state by parameter of an optimizer and of the optimizers in its attributes."""
     state = getattr(optimizer, "state", None)
     yield from state.items() if isinstance(state, Mapping) else ()
     for kept in getattr(optimizer, "__dict__", {}).values() if depth else ():

@@ -1,4 +1,4 @@
-"""Moments of a program on a rank, on the clock of the world's timeline."""
+"""The times at which a rank runs the parts of a program, on the clock of the world's timeline."""
 
 import contextlib
 import time
@@ -14,11 +14,13 @@ from lockstep.properties.seen import Seen
 
 
 class Traced(Rank):
-    """A rank that notes its moments.
+    """A rank that records times.
 
-    ``traced``: (kind, event's place, number, time) in order. Kinds: "begin" and "end" of an event; "forward" and
-    "computed", the beginning and the end of the forward of the numbered unit, -1: of the whole model; "gradient": that
-    of the numbered parameter is final.
+    ``traced``: (kind, place of the event, number, time) in order. The kinds:
+
+        begin, end          of an event
+        forward, computed   the beginning and the end of the forward of the numbered unit; -1 is the whole model
+        gradient            the gradient of the numbered parameter is final
     """
 
     def __init__(self, *given: Any) -> None:
@@ -26,7 +28,7 @@ class Traced(Rank):
         self.seen["traced"] = []
 
     def construct(self) -> None:
-        """Hooks registered here come closer to the forward than those of the implementation."""
+        """Construct, and register hooks that run closer to the forward than those of the implementation."""
         super().construct()
         numbers = map(self.scenario.unit, range(len(self.scenario.parameters)))
         units = {home: unit for home, unit in zip(self.probe.homes, numbers, strict=True) if unit is not None}
@@ -35,23 +37,23 @@ class Traced(Rank):
             module.register_forward_hook(lambda *_, unit=unit: self.mark("computed", unit), prepend=True)
 
     def mark(self, kind: str, number: int = -1) -> None:
-        """Note that something takes place now."""
+        """Record an entry with the present time."""
         now = getattr(dist.group.WORLD, "now", time.perf_counter_ns)
         self.seen["traced"].append((kind, self.place, number, now()))
 
     @contextlib.contextmanager
     def during(self, event: Event) -> Iterator[None]:
-        """Mark the event alone, without the looks at its results."""
+        """Mark the event itself, without the observations after it."""
         self.mark("begin")
         yield
         self.mark("end")
 
     def fired(self, index: int) -> None:
-        """Before any hook of the implementation's."""
+        """Called before any hook of the implementation."""
         super().fired(index)
         self.mark("gradient", index)
 
 
 def trace_program(payload: str, rank: int, world_size: int) -> Seen:
-    """`properties.ranks.program.run_program`, and the moments of it: see `Traced`."""
+    """As `properties.ranks.program.run_program`, with times: see `Traced`."""
     return run_program(payload, rank, world_size, Traced)

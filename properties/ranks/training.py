@@ -1,6 +1,6 @@
-"""The caller's side of a training loop: optimizers, fp32 masters and the loss scale, as `oracle.events` says.
+"""The caller's side of a training loop: optimizers, fp32 master weights and the loss scale, as in `oracle.events`.
 
-What a sharded implementation does itself (`properties.sharded.Sharded`) is left to it.
+Operations that a sharded implementation performs itself (`properties.sharded.Sharded`) are left to it.
 """
 
 import copy
@@ -22,9 +22,10 @@ from lockstep.properties.ranks.probes import Probe, to_numpy
 class Training:
     """The objects that a caller keeps from step to step.
 
-    ``names``: the dotted names of the scenario's parameters; ``offers``: the methods of `Sharded` that ``wrapped`` has;
-    ``asked``: the module that tells the parameters of an optimizer of one group, and takes and gives the weights.
-    ``complaints``: what a caller would complain of that no value shows.
+    - ``names``: the dotted names of the scenario's parameters.
+    - ``offers``: the methods of `Sharded` that ``wrapped`` has.
+    - ``asked``: the module whose parameters a single-group optimizer gets, and whose weights are saved and loaded.
+    - ``complaints``: faults that a caller would see and that no value shows.
     """
 
     def __init__(
@@ -42,11 +43,12 @@ class Training:
         self.scenario, self.probe, self.conditions = scenario, probe, conditions
         self.names, self.wrapped, self.offers = names, wrapped, offers
         self.masters: dict[int, nn.Parameter] = {}
-        # One, or one for each group that has parameters; made at the first step, unless the implementation makes them.
+        # One, or one for each group that has parameters. They are made at the first step unless the implementation
+        # makes them.
         self.optimizers: list[Any] = []
-        self.held: list[nn.Parameter] = []  # what it was made of, by parameter
-        self.sharded = isinstance(wrapped, Averaged)  # whether it is a sharded optimizer, made by the caller
-        self.late = conditions.added >= 0  # whether the last group is still to be added to it
+        self.held: list[nn.Parameter] = []  # the tensors that the optimizer was made from, by parameter
+        self.sharded = isinstance(wrapped, Averaged)  # true for a sharded optimizer, which the caller makes
+        self.late = conditions.added >= 0  # true as long as the last group must still be added
         self.complaints: list[str] = []
         self._begin()
         if "make_optimizer" in offers:
@@ -59,7 +61,7 @@ class Training:
         self.unscaled = self.skip = False
 
     def unscale(self) -> None:
-        """Divides every gradient by the scale, and sees whether all are finite."""
+        """Divide every gradient by the scale, and check that all are finite."""
         self.unscaled = True
         if "unscale_" in self.offers:
             self.skip = not self.wrapped.unscale_(self.scale)
@@ -71,7 +73,7 @@ class Training:
         self.skip = not all(bool(gradient.isfinite().all()) for gradient in gradients)
 
     def step(self, groups: tuple[int, ...] | None = None) -> None:
-        """One step, of all groups or of these, or none after an overflow; then the scale follows."""
+        """Step all groups or these, but not after an overflow; then update the scale."""
         if not self.optimizers:
             self.make_optimizers()
         if self.scale is not None and not self.unscaled:
@@ -106,9 +108,9 @@ class Training:
             optimizer.step()
 
     def make_optimizers(self) -> None:
-        """The caller's, or those of the implementation; masters too."""
+        """Make the caller's optimizers and master weights, or let the implementation make its own."""
         kind = class_of(self.conditions.optimizer, self.scenario.optimizer)
-        # Without a step size of the group, torch's default would do; every group has one.
+        # Every group has its own learning rate, so this default is not used.
         defaults: dict[str, Any] = {"lr": self.scenario.learning_rate}
         settings = zip(self.scenario.all_groups, self.settings, strict=True)
         if "make_optimizer" in self.offers:
@@ -138,20 +140,20 @@ class Training:
         ]
 
     def group(self, number: int) -> dict[str, Any]:
-        """A group of parameters, or of their masters, as torch's optimizers take it."""
+        """A group of parameters, or of their master weights, in the form that torch's optimizers take."""
         parameters, kind = self.held, class_of(self.conditions.optimizer, self.scenario.optimizer)
         members = [self.masters.get(index, parameters[index]) for index in self.scenario.all_groups[number].parameters]
         return {"params": members, **known_to(kind, hyperparameters.options(self.settings[number]))}
 
     def add_the_last_group(self) -> None:
-        """To an optimizer that was made without it."""
+        """Add the last group to an optimizer that was made without it."""
         if not self.optimizers:
             self.make_optimizers()
         self.late = False
         self.optimizers[0].add_param_group(self.group(len(self.settings) - 1))
 
     def zero_grad(self, set_to_none: bool) -> bool:
-        """True if a sharded optimizer has a way to zero gradients, which then has zeroed those of all parameters."""
+        """Let a sharded optimizer zero the gradients of all parameters. False if it cannot."""
         if self.sharded and not self.optimizers:
             self.make_optimizers()
         if not self.sharded or self.late or not all(map(stepping.zeroes, self.optimizers)):
@@ -161,7 +163,7 @@ class Training:
         return True
 
     def replace(self, tensor: int, parameter: nn.Parameter) -> None:
-        """Another tensor takes the place of one of the model's: its master, if it has one, and state begin afresh."""
+        """Replace a tensor of the model by another one. Its master weight, if any, and its state begin afresh."""
         if not self.optimizers:
             return
         old = self.masters.get(tensor, self.held[tensor])
@@ -175,7 +177,7 @@ class Training:
                 group["params"] = [new if each is old else each for each in group["params"]]
 
     def set(self, settings: hyperparameters.Settings) -> None:
-        """Other hyper-parameters, by group."""
+        """Change the hyper-parameters, by group."""
         self.settings = settings
         if self.optimizers:
             self._tell_settings()
@@ -192,11 +194,11 @@ class Training:
                 stepping.schedule(optimizer, [options["lr"] for options in told])
 
     def save_weights(self) -> Mapping[str, Any]:
-        """Parameters and buffers."""
+        """The parameters and buffers."""
         return checkpoint.weights_of(self.asked, self.wrapped, self.offers)
 
     def save(self) -> dict[str, Any]:
-        """The state of everything here."""
+        """The state of this object."""
         saved: dict[str, Any] = {"settings": self.settings, "scale": self.scale}
         saved["steps_since_overflow"] = self.steps_since_overflow
         if "full_optimizer_state" in self.offers:
@@ -209,7 +211,10 @@ class Training:
         return copy.deepcopy({**saved, "optimizers": states, "masters": masters})
 
     def load(self, weights: Mapping[str, Any], rest: dict[str, Any] | None) -> None:
-        """Takes up what `save_weights` gave, and what `save` gave; if that is None, the rest begins afresh."""
+        """Load the results of `save_weights` and `save`.
+
+        If ``rest`` is None, everything but the weights begins afresh.
+        """
         self._begin()
         states = rest["optimizer"] if rest is not None and "load_full" in self.offers else None
         checkpoint.load_weights(self.asked, self.wrapped, self.offers, weights, states)
@@ -231,7 +236,10 @@ class Training:
             optimizer.load_state_dict(state)
 
     def states(self, held: Mapping[str, Any] | None = None) -> list[dict[str, Any]]:
-        """The optimizer state of each parameter, and its master. ``held``: the state that was told by name."""
+        """The optimizer state of each parameter, and its master weight.
+
+        ``held``: the state by name, if the implementation told it.
+        """
         if held is not None:
             told = (
                 held.get(name, {}) if parameter.tied is None else {}
@@ -247,7 +255,7 @@ class Training:
         return found
 
     def held_states(self) -> list[Mapping[str, Any]]:
-        """The optimizer state of each parameter as the caller's optimizers hold it."""
+        """The state of each parameter in the caller's optimizers."""
         kept = {parameter: state for each in self.optimizers for parameter, state in each.state.items()}
         return [
             kept.get(self.masters.get(index, parameter), {}) if self.scenario.parameters[index].tied is None else {}

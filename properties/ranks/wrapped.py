@@ -1,4 +1,4 @@
-"""One rank's model, wrapped in an implementation, and what is seen of the two from outside."""
+"""One rank's model wrapped in an implementation, and the observations of both from outside."""
 
 import contextlib
 from collections.abc import Callable, Mapping, Sequence
@@ -22,15 +22,15 @@ from lockstep.properties.ranks.probes import CallersError, Inputs, Probe, to_num
 from lockstep.properties.ranks.training import Training
 from lockstep.properties.seen import Seen, Values
 
-# The state of torch's optimizers that has the shape of a parameter.
+# The state of torch's optimizers with the shape of the parameter.
 STATE = ("momentum_buffer", "exp_avg", "exp_avg_sq")
 
 
 class Wrapped:
-    """A model, its implementation and the caller's training loop, constructed anew whenever a file is loaded.
+    """A model, its implementation and the caller's training loop. Loading a file constructs them anew.
 
-    ``group``: that of the ranks, see `properties.members.enter`. ``role``: the rank whose samples this one has.
-    ``place``: the event that runs now; ``fails``: where its micro-batch is to raise.
+    ``group``: the process group, see `properties.members.enter`. ``role``: the rank whose samples this rank uses.
+    ``place``: the event that runs now. ``fails``: the place where its micro-batch must raise.
     """
 
     place = -1
@@ -48,14 +48,15 @@ class Wrapped:
         self.seen |= Seen(built=[], looks=[], callers=[], local=[], stood=False, complaints=[])
         self.frozen = {index for index, parameter in enumerate(scenario.parameters) if not parameter.trainable}
         self.file: tuple[Any, Any] | None = None
-        self.saved: tuple[Any, Any] = (None, None)  # for a Load
-        self.duplicates: list[Probe] = []  # of the model, made by the caller
-        self.window = contextlib.ExitStack()  # open from Join on until this rank has run out of micro-batches
-        self.no_sync: contextlib.ExitStack | None = None  # that of the last micro-batch, if the next is in it as well
+        self.saved: tuple[Any, Any] = (None, None)  # loaded by a Load event
+        self.duplicates: list[Probe] = []  # copies of the model, made by the caller
+        self.window = contextlib.ExitStack()  # open from Join until this rank has run out of micro-batches
+        # the context of the last micro-batch, if the next one runs in it too
+        self.no_sync: contextlib.ExitStack | None = None
         self.batches = iter(enumerate(coefficients(scenario, role)))
 
     def construct(self) -> None:
-        """Makes a model and wraps it in the implementation."""
+        """Make a model and wrap it in the implementation."""
         initial = initial_parameters(self.scenario, self.rank)
         self.probe = Probe(self.scenario, initial, self.rank, self.conditions.in_layers)
         if self.scenario.registered:
@@ -84,7 +85,7 @@ class Wrapped:
             self.wrapped.heed(self.conditions.averages_in_step, self.conditions.zeros, self.conditions.withheld)
         self.offers = adapter.offers(self.wrapped)
         if wholes and "full_gradients" not in self.offers:
-            self.freeze()  # of parameters in other places now
+            self.freeze()  # again, because the parameters may be other tensors now
             self.pieces = Pieces(ordered, wholes, self.probe.in_order(), self.group)
         self.takes_one = adapter.takes_one(self.wrapped)
         self.stands = self.caller.asks_the_wrapper and next(self.wrapped.parameters(), None) is not None
@@ -93,7 +94,7 @@ class Wrapped:
         if not self.caller.hooked_before:
             self.set_hooks()
         self.kept: dict[torch.Tensor, torch.Tensor | None] = {}
-        self.kept_once = False  # by the micro-batch that runs, as backward reaches each parameter once
+        self.kept_once = False  # true if backward of this micro-batch reaches each parameter once
         for parameter in self.probe.tensors() if self.caller.keeps_gradients else ():
             if parameter.requires_grad:
                 parameter.register_post_accumulate_grad_hook(self.keep)
@@ -111,18 +112,18 @@ class Wrapped:
             self.begin()
 
     def training_before(self, names: Sequence[str]) -> Training:
-        """The training of a model that is not wrapped yet, with its optimizers."""
+        """The training objects of a model that is not wrapped yet, with its optimizers."""
         training = Training(self.scenario, self.probe, names, self.probe, frozenset(), asked=self.probe)
         training.make_optimizers()
         return training
 
     def note_random_numbers(self, place: int) -> None:
-        """After the event of that place, where they are seeded."""
+        """Record the upcoming random numbers after the event of that place, if the caller seeds them."""
         if self.caller.seeded:
             self.seen["upcoming"][place] = randomness.upcoming(self.device)
 
     def set_hooks(self) -> None:
-        """The caller's own: on what is trained, on the model, and on each module that has parameters."""
+        """Set the caller's hooks: on trainable parameters, on the model, and on each module that has parameters."""
         for parameter in self.probe.tensors() if self.caller.hooked else ():
             if parameter.requires_grad:
                 parameter.register_hook(lambda gradient: gradient * 2.0**self.caller.hooked)
@@ -131,8 +132,8 @@ class Wrapped:
             homes = list(dict.fromkeys(self.probe.homes))
             for home in homes:
                 home.register_forward_pre_hook(lambda *_, home=home: self.find_parameters(home))
-            # What units are given a hook on the model multiplies by -1/4, and theirs multiply that by 2, what they give
-            # by 2, and what comes back to them by -1: if all of them run, no gradient has changed.
+            # A hook on the model multiplies the inputs of units by -1/4. Hooks on each unit multiply its inputs by 2,
+            # its output by 2, and its incoming gradient by -1. So if all hooks run, no gradient changes.
             units = [home for home in homes if home is not self.probe]
             read = [-0.25 if unit else 1.0 for unit in self.probe.readers]
             if units:
@@ -143,36 +144,38 @@ class Wrapped:
                 unit.register_full_backward_pre_hook(lambda _, gradients: tuple(-each for each in gradients))
 
     def keep(self, parameter: torch.Tensor) -> None:
-        """A copy of the gradient that a hook of the caller's finds: the first, where it is to run once, or the last."""
+        """Copy the gradient that a hook of the caller sees: the first one if the hook must run once, else the last."""
         if not self.kept_once or parameter not in self.kept:
             self.kept[parameter] = None if parameter.grad is None else parameter.grad.clone()
 
     def all_kept(self) -> Values:
-        """By parameter, the whole of what was kept of each."""
+        """The full kept gradient of each parameter."""
         found = [self.kept.get(parameter) for parameter in self.probe.in_order()]
         wholes = self.look(lambda: {str(i): _whole(each) for i, each in enumerate(found) if each is not None})
         return [to_numpy(wholes.get(str(index))) for index in range(len(found))]
 
     def find_parameters(self, home: nn.Module) -> None:
-        """Check that a module has its parameters, in memory and with all their elements, right before its forward, if
-        that can be asked: not while it is compiled or traced.
+        """Check right before a module's forward that all elements of its parameters are in memory.
+
+        This cannot be checked while it is compiled or traced.
         """
         for index, told in enumerate(self.scenario.parameters):
             if self.probe.homes[index] is home and not torch.compiler.is_compiling():
                 there = told.count
-                with contextlib.suppress(RuntimeError, TypeError):  # of subclasses of tensors, functional transforms
+                # raised by tensor subclasses and functional transforms
+                with contextlib.suppress(RuntimeError, TypeError):
                     there = _in_memory(home.held(index))
                 if there != told.count:
                     words = f"{there} of the {told.count} elements of parameter {parameter_name(index)}"
                     self.seen["complaints"].append(f"a hook of the caller's finds {words} right before forward")
 
     def begin(self) -> None:
-        """Ranks are equal from now on, with these parameters, if they are looked at."""
+        """Note the initial parameters, if they are observed. From now on, ranks must be equal."""
         if "initial" not in self.seen:
             self.seen["initial"] = None if self.conditions.part.looks else self.parameters()
 
     def switch(self, mode: str) -> None:
-        """Both the model and what wraps it, if that is a module, are trained or evaluated from now on."""
+        """Put the model, and the wrapper if it is a module, into training or evaluation mode."""
         for module in (self.wrapped, self.probe):
             if isinstance(module, nn.Module):
                 module.train(mode == "train")
@@ -185,8 +188,9 @@ class Wrapped:
         fails: str = "",
         direct: bool = False,
     ) -> torch.Tensor:
-        """A forward; ``direct``: of the model itself, and not of what wraps it. The first after construction may have
-        to do what other constructors do.
+        """Run a forward. ``direct``: of the model itself instead of the wrapper.
+
+        In some implementations, the first forward completes the construction.
         """
         first, self.called = not self.called, True
         begin = _recorded()
@@ -201,7 +205,7 @@ class Wrapped:
         return loss
 
     def freeze(self) -> None:
-        """Says which parameters are trained, and watches the hooks of those that are."""
+        """Set which parameters are trainable, and watch the hooks of those that are."""
         for index, parameter in enumerate(self.probe.in_order()):
             if self.scenario.parameters[index].tied is None:
                 parameter.requires_grad_(index not in self.frozen)
@@ -210,7 +214,7 @@ class Wrapped:
                     parameter.register_post_accumulate_grad_hook(lambda _, index=index: self.fired(index))
 
     def fired(self, index: int) -> None:
-        """The hook of a parameter, registered before any of the implementation's."""
+        """Called by the hook of a parameter, before any hook of the implementation."""
         self.seen["hooks"][-1].append(index)
         if self.fails == "hook":
             raise CallersError("in a hook")
@@ -223,14 +227,14 @@ class Wrapped:
         return self.together(self.probe.in_order())
 
     def gradients(self) -> Values:
-        """The values of the gradients; None where there is none."""
+        """The values of the gradients; None for a missing one."""
         if "full_gradients" in self.offers:
             full = self.look(self.wrapped.full_gradients)
             return [to_numpy(full[name]) for name in self.training.names]
         return self.together([parameter.grad for parameter in self.probe.in_order()])
 
     def together(self, values: Sequence[torch.Tensor | None]) -> Values:
-        """Copies of the wholes of these, one for each parameter."""
+        """Copies of the full tensors, one for each parameter."""
         pieces = self.pieces
         if pieces is None:
             return [to_numpy(value) for value in values]
@@ -238,14 +242,14 @@ class Wrapped:
         return [to_numpy(value) for value in found.values()]
 
     def look(self, full: Callable[[], Mapping[Any, Any]]) -> Mapping[Any, Any]:
-        """The full values of sharded tensors, with a note of the collectives that it took to put them together."""
+        """The full values of sharded tensors. The collectives that assemble them are noted as observation."""
         before = _recorded()
         found = full()
         self.seen["looks"].append((before, _recorded()))
         return found
 
     def states(self) -> list[dict[str, Any]] | None:
-        """The optimizer state of each parameter; None if it cannot be seen of a sharded one."""
+        """The optimizer state of each parameter; None if that of a sharded optimizer cannot be observed."""
         if "full_optimizer_state" in self.offers:
             return self.training.states(self.look(lambda: adapter.ended(self.wrapped.full_optimizer_state())))
         if not self.training.sharded:
@@ -255,7 +259,7 @@ class Wrapped:
         return self.training.states(held) if held else None
 
     def states_together(self, pieces: Pieces) -> list[dict[str, Any]]:
-        """The optimizer state of each parameter, in which each rank has what is of its piece of it."""
+        """The optimizer state of each parameter, assembled from the pieces that the ranks hold."""
 
         def whole() -> dict[str, list[torch.Tensor | None]]:
             held = self.training.held_states()
@@ -270,23 +274,23 @@ class Wrapped:
         return states
 
     def refuse_of_pieces(self, does: str, method: str) -> None:
-        """NotImplementedError, which refuses, if gradients are in pieces: then only ``method`` ``does`` that."""
+        """Raise NotImplementedError, which refuses, if gradients are split. Then only ``method`` ``does`` that."""
         if self.pieces is not None and self.pieces.cut:
             raise NotImplementedError(f"each rank has pieces of gradients, and there is no {method} that {does}")
 
     def add_up_a_metric(self) -> None:
-        """A collective of the caller's own, of one element, among the ranks that train."""
+        """Run a collective of the caller's own, on one element, among the ranks that train."""
         metric, before = torch.tensor(self.rank + 1.0, device=self.device), _recorded()
         dist.all_reduce(metric, group=self.group)
         self.seen["callers"].append((before, _recorded()))
         self.seen["metrics"][self.place] = to_numpy(metric)
 
     def issued(self) -> int:
-        """The number of collectives, without those that only serve to look."""
+        """The number of issued collectives, without those for observation."""
         return _recorded() - sum(end - begin for begin, end in self.seen["looks"])
 
     def zero_grad(self, set_to_none: bool) -> None:
-        """Gradients become None, or zero where there are some."""
+        """Set gradients to None, or set existing ones to zero."""
         if "zero_grad" in self.offers:
             self.wrapped.zero_grad(set_to_none=set_to_none)
             return
@@ -306,12 +310,14 @@ class Wrapped:
 def _multiplied(
     factors: Sequence[float], _: nn.Module, inputs: Sequence[Any], named: Mapping[str, Any]
 ) -> tuple[tuple[Any, ...], Mapping[str, Any]]:
-    """The arguments of a module's call, with each of its coefficients, by position or by name, times a factor."""
+    """The arguments of a module's call with each coefficient, passed by position or by name, multiplied by its
+    factor.
+    """
 
     def of(given: Sequence[Any]) -> list[torch.Tensor]:
         return [values * factor for values, factor in zip(given, factors, strict=True)]
 
-    if len(inputs) == 1 and not named:  # all in one, see `Inputs`
+    if len(inputs) == 1 and not named:  # a single argument, see `Inputs`
         return (Inputs(of(inputs[0][0]), *inputs[0][1:]),), named
     if "coefficients" in named:
         return tuple(inputs), {**named, "coefficients": of(named["coefficients"])}
@@ -320,7 +326,10 @@ def _multiplied(
 
 
 def _in_memory(tensor: torch.Tensor) -> int:
-    """The number of its elements in memory; of a DTensor, which has the shape of the whole, those of this shard."""
+    """The number of its elements in memory.
+
+    A DTensor has the shape of the full tensor, so its local shard is counted.
+    """
     local: torch.Tensor = getattr(tensor, "_local_tensor", tensor)
     return min(local.numel(), local.untyped_storage().nbytes() // local.element_size())
 
@@ -332,6 +341,6 @@ def _whole(tensor: Any) -> torch.Tensor:
 
 
 def _recorded() -> int:
-    """The number of collectives that this rank has issued; 0 in a group that is none of ours, as in benchmarks."""
+    """The number of collectives that this rank has issued; 0 in a foreign process group, as in benchmarks."""
     recorded: Callable[[], int] = getattr(dist.group.WORLD, "recorded", int)
     return recorded()

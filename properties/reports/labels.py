@@ -1,4 +1,4 @@
-"""Labels of the numbers on the wire: the elements whose gradients they are."""
+"""Labels for the numbers on the wire: the elements whose gradients they are."""
 
 from collections.abc import Mapping, Sequence
 from itertools import accumulate, zip_longest
@@ -11,10 +11,10 @@ Labels = Mapping[float, Sequence[str]]
 
 
 def labels(scenario: Scenario, rank: int) -> Labels:
-    """The possible labels of a number on the wire: a gradient of one micro-batch or accumulated, divided or not.
+    """The possible labels of a number on the wire: a gradient of one micro-batch or an accumulated one, divided or not.
 
-    Times the loss scale, as it is at the start. Of which element: that before dividing first. Gradients of the
-    quadratic probe follow the parameters from step to step, so they have no name.
+    The number includes the initial loss scale. Labels for division first come last. Gradients of the quadratic probe
+    depend on the parameters and so change from step to step; they have no labels.
     """
     found: dict[float, list[str]] = {}
     if scenario.probe == "quadratic":
@@ -36,17 +36,18 @@ def labels(scenario: Scenario, rank: int) -> Labels:
 def meanings(
     sent: Mapping[int, Sequence[float]], by_rank: Mapping[int, Labels]
 ) -> tuple[dict[int, list[str]], list[bool]]:
-    """The labels of the numbers that each rank puts into one collective, empty if they have none; and, column
-    by column, whether those of different parameters meet.
+    """The labels of the numbers that each rank puts into one collective, empty if they have none.
+
+    The second value says for each column if different parameters meet there.
     """
-    # What several ranks send alike is no gradient, since no two are alike: a flag, or padding.
+    # Equal numbers from several ranks are flags or padding, since no two gradients are equal.
     alike = [len(column) > 1 and len(set(column)) == 1 for column in zip(*sent.values(), strict=False)]
     meant = {
         rank: once([[] if same else by_rank[rank].get(value, []) for value, same in zip_longest(row, alike)], row)
         for rank, row in sent.items()
     }
-    # A number may be that of several elements: what every rank may mean is what they mean. What has no name, such as a
-    # flag, or a sum that was rounded, is no other parameter.
+    # A number may have several labels. If one label is possible on every rank, it is used. A number without a label,
+    # for example a flag or a rounded sum, does not count as another parameter.
     columns = [[names for names in column if names] for column in zip_longest(*meant.values(), fillvalue=())]
     common = [
         [name for name in column[0] if all(name in names for names in column)] if column else [] for column in columns
@@ -59,8 +60,9 @@ def meanings(
 
 
 def once(row: Sequence[Sequence[str]], sent: Sequence[float]) -> list[Sequence[str]]:
-    """The possible labels of each number of a message: as often as elements have it. Further numbers are no gradients:
-    a flag may be 1, as a gradient is.
+    """The possible labels of each number of a message, used as often as there are elements with that number.
+
+    Further equal numbers are no gradients. For example, a flag may be 1, like a gradient.
     """
     seen = [sent[:place].count(value) for place, value in enumerate(sent)]
     return [names if number < len(names) else [] for names, number in zip(row, seen, strict=True)]

@@ -1,4 +1,4 @@
-"""The conformance matrix at the end of a run: which law ended how, for which implementation, on which world."""
+"""The conformance matrix at the end of a run: the verdict of each law, by implementation and world."""
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
@@ -8,17 +8,16 @@ from lockstep.properties.reports.paragraphs import WIDTH, width
 from lockstep.properties.verdict import IMPOSSIBLE, NOT_CLAIMED
 
 PROPERTY = "lockstep"  # the key under which a law's test files its verdict with pytest
-SHOWN = "lockstep, of other laws"  # that under which it files on how many of its runs others were judged
-KINDS = 3  # of refusals that are told
-OF_FAILURES = ("verdict", "cause", "scenario", "script", "known")  # what a JUnit file has of each
+SHOWN = "lockstep, of other laws"  # the key under which it files the number of its runs on which other laws were judged
+KINDS = 3  # the kinds of refusals that are shown
+OF_FAILURES = ("verdict", "cause", "scenario", "script", "known")  # the fields of each failure in a JUnit file
 
 
 def verdicts(reports: Iterable[Any], left_out: Iterable[tuple[str, str, str, str]] = ()) -> list[Mapping[str, Any]]:
-    """The data that tests have filed: implementation, number, law, world, verdict, and the examples if known; of a
-    law that is broken the ``failures`` too, see `properties.reports.failure.filed_failure`.
+    """The data that tests have filed: implementation, number, law, world, verdict, and the examples if known.
 
-    ``left_out``: implementation, number and name of the laws that did not run, and on which world they cannot; empty:
-    not claimed.
+    For broken laws also the ``failures``, see `properties.reports.failure.filed_failure`. ``left_out``: implementation,
+    number, name and world of each law that did not run; the world cannot run it, or is empty if the law is not claimed.
     """
     reports = list(reports)
     filed = [each for report in reports if (each := filed_by(report)) is not None]
@@ -34,7 +33,7 @@ def verdicts(reports: Iterable[Any], left_out: Iterable[tuple[str, str, str, str
 
 
 def shown(reports: Iterable[Any]) -> Counter[tuple[str, str, str]]:
-    """By implementation, world and law, on how many runs it was judged that were made for other laws."""
+    """The number of runs made for other laws on which each law was judged, by implementation, world and law."""
     found: Counter[tuple[str, str, str]] = Counter()
     for report in (report for report in reports if getattr(report, "when", "") == "call"):
         for told in (told for key, told in report.user_properties if key == SHOWN):
@@ -43,22 +42,23 @@ def shown(reports: Iterable[Any]) -> Counter[tuple[str, str, str]]:
 
 
 def _with_runs(filed: Mapping[str, Any], runs: Mapping[tuple[str, str, str], int]) -> Mapping[str, Any]:
-    """A law's row, with the ``runs`` on which it was judged, if there are more than were drawn for it."""
+    """A law's row, with the number of ``runs`` on which it was judged, if that exceeds its own examples."""
     more = runs.get((filed["implementation"], filed["world"], filed["law"]), 0)
     return {**filed, "runs": filed["examples"] + more} if more and filed.get("examples") else filed
 
 
 def filed_by(report: Any) -> Mapping[str, Any] | None:
-    """The data that a test has filed of its law; None: it is no law's, or did not come so far."""
+    """The data that a test has filed for its law. None if the test is no law's, or did not get so far."""
     if getattr(report, "when", "") != "call":
         return None
     return next((each for key, each in report.user_properties if key == PROPERTY), None)
 
 
 def for_junit(properties: Iterable[tuple[str, Any]]) -> list[tuple[str, Any]]:
-    """A test's properties for a JUnit file: of what its law has filed each value as one of its own, such as
-    "lockstep.verdict", and of its first failure "lockstep.1.verdict", "lockstep.1.cause" and so on; not its report,
-    which such a file has anyway.
+    """A test's properties for a JUnit file.
+
+    Each value that its law has filed becomes a property like "lockstep.verdict", and each value of its first failure
+    one like "lockstep.1.cause". Reports are left out, because a JUnit file has them anyway.
     """
     told: list[tuple[str, Any]] = []
     for key, filed in properties:
@@ -74,8 +74,10 @@ def for_junit(properties: Iterable[tuple[str, Any]]) -> list[tuple[str, Any]]:
 
 
 def matrix(filed: Sequence[Mapping[str, Any]], folded: bool = False) -> list[str]:
-    """Lines to print, a block for each implementation: a law a line, then its verdict and examples on each world; and
-    what was refused. ``folded``: the laws that are not claimed, and of which no more is known, are counted in one line.
+    """The lines to print, a block for each implementation: one line per law with its verdict and examples on each
+    world.
+
+    The refusals follow. ``folded``: count laws that are not claimed, and of which no more is known, in one line.
     """
     rows: dict[str, dict[str, list[Mapping[str, Any]]]] = {}
     for each in filed:
@@ -95,7 +97,7 @@ def matrix(filed: Sequence[Mapping[str, Any]], folded: bool = False) -> list[str
 
 
 def _row(law: str, ended: str) -> list[str]:
-    """A law and its verdicts, in two lines where the terminal is narrow."""
+    """A law and its verdicts, in two lines on a narrow terminal."""
     return [f"  {law:80} {ended}"] if width() == WIDTH else [f"  {law}", f"        {ended}"]
 
 
@@ -110,7 +112,7 @@ def refusals(filed: Iterable[Mapping[str, Any]]) -> list[str]:
 
 
 def _ended(by_world: list[Mapping[str, Any]]) -> str:
-    """A law's verdicts, the worlds with the same one together."""
+    """A law's verdicts. Worlds with the same verdict are grouped."""
     places: dict[str, list[str]] = {}
     for each in sorted(by_world, key=lambda each: str(each["world"]), reverse=True):
         told = str(each.get("runs", each.get("examples", "")))
@@ -122,9 +124,10 @@ def _ended(by_world: list[Mapping[str, Any]]) -> str:
 
 
 def totals(filed: Sequence[Mapping[str, Any]]) -> str:
-    """The number of examples, the number of times that laws judged one, and all verdicts, counted; the laws that are
-    not claimed come last, also those that were tried. The second number is the sum of those that stand in brackets
-    behind the laws.
+    """The number of examples, the number of times that laws judged one, and the count of each verdict.
+
+    The second number is the sum of those in brackets after the laws. Laws that are not claimed come last, also those
+    that were tried.
     """
     examples = sum(each.get("examples", 0) for each in filed)
     times = sum(each.get("runs", each.get("examples", 0)) for each in filed)
@@ -136,7 +139,7 @@ def totals(filed: Sequence[Mapping[str, Any]]) -> str:
 
 
 def counted(count: int, verdict: str) -> str:
-    """So many laws with a verdict: "1 holds", "12 hold apart from D1"."""
+    """A number of laws with a verdict: "1 holds", "12 hold apart from D1"."""
     verb, _, rest = verdict.partition(" ")
     verb = {"holds": "hold", "refuses": "refuse", "hangs": "hang", "crashes": "crash", "shows": "show"}.get(verb, verb)
     return f"{count} {verdict}" if count == 1 else f"{count} {verb} {rest}".rstrip()

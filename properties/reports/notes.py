@@ -1,4 +1,4 @@
-"""Notes for the reader of a report: how the implementation was called, and what is claimed for it."""
+"""Notes for the reader of a report: on the calls of the implementation, and on its claims."""
 
 from dataclasses import replace
 
@@ -23,7 +23,7 @@ def on_the_program(trial: Trial, diagnosis: Diagnosis) -> list[str]:
 
 
 def _not_finished(trial: Trial, scenario: Scenario) -> list[str]:
-    """The note that nothing is called to make gradients final, though a method sounds like it."""
+    """The note that no method is called to finish the synchronization, although one has a fitting name."""
     of = trial.implementation
     if not of.perhaps or not scenario.has(Finish):
         return []
@@ -33,7 +33,7 @@ def _not_finished(trial: Trial, scenario: Scenario) -> list[str]:
 
 
 def _done_by_the_caller(trial: Trial, scenario: Scenario) -> list[str]:
-    """The note on the caller's use of `p.grad` for want of a method, though gradients may not be there."""
+    """The note that the caller uses `p.grad` because a method is missing, although gradients may be elsewhere."""
     of = trial.implementation
     done = {
         "clip_grad_norm_": scenario.has(Clip),
@@ -58,7 +58,7 @@ def _equal_later(diagnosis: Diagnosis) -> list[str]:
 
 
 def _compressed(trial: Trial, broken: LawBroken) -> list[str]:
-    """The note that gradients travel in 16 bits though no parameter has 16 bits, if that is not claimed."""
+    """The note that gradients are sent in 16 bits although no parameter has 16 bits, if that is not claimed."""
     if not (dtype := narrow_wire(trial, broken)):
         return []
     words = f"gradients travel in {dtype}, which rounds values that need more digits. If that is intended, claim"
@@ -68,8 +68,9 @@ def _compressed(trial: Trial, broken: LawBroken) -> list[str]:
 def on_claims(
     law: Law, trial: Trial, scenario: Scenario | ModelScenario, diagnosis: Diagnosis | None = None
 ) -> list[str]:
-    """Name claims that are assumed for code that does not declare them, and without which this law would not apply, or
-    this program would not be drawn; as far as a ``diagnosis`` has found, nothing goes wrong without it in this way.
+    """The note on assumed, undeclared claims without which this law would not apply or this program would not be drawn.
+
+    With a ``diagnosis``, only claims are named without which nothing fails in this manner.
     """
     of, claims = trial.implementation, trial.claims
     given = [name for name in of.undeclared if getattr(claims, name) is True]
@@ -92,7 +93,7 @@ def on_claims(
 
 
 def _beyond(claims: Claims, scenario: Scenario | ModelScenario) -> bool:
-    """True if it would not be drawn for these claims."""
+    """True if a scenario would not be drawn for these claims."""
     if isinstance(scenario, Scenario):
         return bool(beyond(claims, scenario))
     needs = {

@@ -8,7 +8,9 @@ from lockstep.properties.trial import Trial
 
 
 def opening(law: Law, trial: Trial, failure: Failure, assumed: str = "") -> list[str]:
-    """The opening: the implementation and the law, the result, the ``assumed`` claims if they matter, and the place."""
+    """The opening: the implementation and the law, the result, the ``assumed`` claims if they matter, and the line of
+    code.
+    """
     broken = failure.broken
     words = [f"{trial.implementation.short} breaks {law.number} on the {trial.world.name} world: {failure.verdict}", ""]
     words += entry("The law", sentence(law)) + entry("Result", broken.result)

@@ -9,7 +9,7 @@ from lockstep.properties.difference import Difference
 from lockstep.properties.naming import element_name, parameter_name
 from lockstep.properties.verdict import LawBroken
 
-MOST_TERMS = 3  # contributions that are told as a sum; of more only those that are wrong
+MOST_TERMS = 3  # the most contributions that are shown as a sum; of more, only the wrong ones are shown
 
 
 def explain(broken: LawBroken, difference: Difference, shares: Sequence[Share]) -> str:
@@ -39,7 +39,7 @@ def _combination(scenario: Scenario, roles: Sequence[int], terms: list[tuple[Sha
 
 
 def _named(scenario: Scenario, share: Share, roles: Sequence[int]) -> str:
-    """The rank, the element, and the micro-batch if there are several, of a contribution."""
+    """A contribution in words: its rank, its element, and its micro-batch if there are several."""
     rank = roles.index(share.sample) if roles else share.sample
     owner = f"rank {rank}'s" if scenario.samples == scenario.world_size else f"sample {share.sample}'s"
     when = f" of micro-batch {share.microbatch}" if len(scenario.microbatches) > 1 else ""

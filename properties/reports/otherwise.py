@@ -11,7 +11,7 @@ CLOSURES = "; each step gets a closure, which computes the gradients"
 WITHHELD = "; a rank that had no gradient of a parameter gets no mean of it, and has None when the optimizer steps"
 ADDED = "; the last group is added to the optimizer right before event {}"
 SCHEDULED = "; a torch scheduler sets the learning rates"
-# How a law may run a program otherwise than as usual; what is said where that is not what makes it fail.
+# Unusual conditions under which a law runs a program, for the note that they are not the cause.
 RUN_OTHERWISE = {
     "asynchrony": "special timing of collectives",
     "order": "another order of summation",
@@ -26,7 +26,7 @@ AS_USUAL = "the program fails in the same way without {}, so that need not be th
 
 
 def in_words(choices: Mapping[str, Any]) -> str:
-    """The conditions of the whole program, to stand behind its words."""
+    """The conditions of the whole program, as an addition to its words."""
     how = OPTIMIZER.format(choices["optimizer"].replace(":", ".")) if "optimizer" in choices else ""
     how += WITHHELD if "withheld" in choices else ""
     how += CLOSURES if "closures" in choices else ""
@@ -35,11 +35,11 @@ def in_words(choices: Mapping[str, Any]) -> str:
 
 
 def right_before(choices: Mapping[str, Any], place: int) -> list[str]:
-    """The lines on what takes place right before an event."""
+    """The lines on actions right before an event."""
     return [f"      {SAVES}"] if place in choices.get("part", {}).get("saves", ()) else []
 
 
 def no_reason(choices: Mapping[str, Any]) -> list[str]:
-    """Of a program that goes wrong by itself, that what a law does beside need not be the reason."""
+    """The note that the unusual conditions need not be the cause of a program that fails without them."""
     without = [words for choice, words in RUN_OTHERWISE.items() if choices.get(choice)]
     return entry("Note", AS_USUAL.format(" and ".join(without))) if without else []

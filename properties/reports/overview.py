@@ -11,7 +11,7 @@ from lockstep.properties.verdict import HOLDS, IMPOSSIBLE, NOT_CLAIMED, REFUSES,
 
 Filed = Mapping[str, Any]
 _OF_A_LAW = ("implementation", "number", "law")
-FEW = 12  # laws, which are told one by one
+FEW = 12  # up to so many laws are listed one by one
 
 
 def overview(
@@ -33,7 +33,7 @@ def overview(
 
 
 def named(filed: Sequence[Filed], defects: Sequence[Filed], complete: bool = True, stopped: bool = False) -> list[str]:
-    """The defects alone, which stand before a list of all laws."""
+    """The defects alone, for the beginning of a list of all laws."""
     lines = []
     for name in dict.fromkeys(each["implementation"] for each in defects):
         mine, known = ([each for each in some if each["implementation"] == name] for some in (filed, defects))
@@ -58,8 +58,10 @@ def _heading(name: str, known: Sequence[Filed], filed: Sequence[Filed], complete
 
 
 def as_told(filed: Sequence[Filed], defects: Sequence[Filed]) -> list[Filed]:
-    """The rows as a reader gets them. The law that a defect breaks may have left out the programs that contain it,
-    because another law met the defect first. Such a law is told as broken, as the paragraph of the defect says.
+    """The rows as a reader gets them.
+
+    The law that a defect breaks may have left out the programs with its cause, because another law found the defect
+    first. Such a law is shown as broken, as the paragraph of the defect says.
     """
     told = []
     for row in filed:
@@ -92,7 +94,7 @@ def _defects(known: Iterable[Filed], filed: Sequence[Filed]) -> list[str]:
 
 
 def _families(filed: Sequence[Filed]) -> list[str]:
-    """The verdicts of the laws that are claimed, a line for each family."""
+    """The verdicts of the claimed laws, a line for each family."""
     ends: dict[str, dict[str, set[str]]] = {}
     for each in filter(_is_claimed, filed):
         ends.setdefault(each["number"], {}).setdefault(each["law"], set()).add(each["verdict"])
@@ -115,7 +117,7 @@ def _is_claimed(each: Filed) -> bool:
 
 
 def _unclaimed(filed: Iterable[Filed]) -> list[str]:
-    """The number of laws that are not claimed, and how those ended that were tried nevertheless."""
+    """The number of laws that are not claimed, and the verdicts of those that were tried."""
     named = [each["verdict"] for each in filed if each["verdict"].startswith(NOT_CLAIMED)]
     if not named:
         return []

@@ -8,12 +8,12 @@ import textwrap
 
 WIDTH, LEAST = 119, 79  # characters of a line, and of one in a narrow terminal
 DEEP = 16  # characters of an indent
-NARROW = "LOCKSTEP_WIDTH"  # in the environment, of which the processes of a run all have a copy
+NARROW = "LOCKSTEP_WIDTH"  # an environment variable, so that all processes of a run have it
 
 
 def fit_the_terminal() -> None:
-    """Lets the lines of reports be as long as the terminal is wide, from `LEAST` to `WIDTH` characters; without a
-    terminal `WIDTH`.
+    """Set the length of report lines to the width of the terminal, from `LEAST` to `WIDTH`; without a terminal
+    `WIDTH`.
     """
     if sys.stdout.isatty():
         columns = shutil.get_terminal_size().columns - 1
@@ -31,13 +31,13 @@ def entry(title: str, text: str) -> list[str]:
 
 
 def command_entry(title: str, command: str) -> list[str]:
-    """A titled command; its lines end in a backslash where it goes on, so that it can be copied to a shell."""
+    """A titled command. Continued lines end in a backslash, so that it can be copied to a shell."""
     *lines, last = wrapped(f"{title + ':':11}{command}", " " * 11, spare=2)
     return [*(f"{line} \\" for line in lines), last]
 
 
 def wrapped(text: str, indent: str, spare: int = 0) -> list[str]:
-    """A paragraph whose further lines are indented; only spaces are broken at, so that names and paths stay whole.
+    """A paragraph with indented further lines. It is broken only at spaces, so that names and paths stay whole.
 
     ``spare``: the characters that stay free at the end of each line.
     """
@@ -64,5 +64,5 @@ def fitted_parts(line: str) -> str:
 
 
 def fitted(line: str) -> str:
-    """A line that is cut for a terminal, and whole where there is none."""
+    """A line, wrapped if there is a terminal."""
     return "\n".join(wrapped(line, " " * 4)) if NARROW in os.environ else line

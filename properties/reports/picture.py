@@ -1,4 +1,4 @@
-"""A picture of what went over the wire: collective by collective, rank under rank, parameter under parameter."""
+"""A picture of the communication: collective by collective, with ranks in rows and parameters in columns."""
 
 from collections import Counter
 from collections.abc import Hashable, Sequence
@@ -12,21 +12,20 @@ from lockstep.properties.reports.labels import Labels, labels, meanings
 from lockstep.properties.reports.paragraphs import WIDTH, width
 from lockstep.worlds.contract import MESSAGES, Collective, Outcome, members_of
 
-WIDEST, LINE = 10, 96  # elements of a collective that are shown, and the characters that they may take
-BESIDE = 34  # characters of a line that are not theirs: in a narrow terminal the rest is what they may take
-INDENT = 4  # of the picture in a report
-MOST = 8  # collectives that are shown
+WIDEST, LINE = 10, 96  # the most elements of a collective that are shown, and the most characters for them
+BESIDE = 34  # the characters of a line that are not for elements, in a narrow terminal
+INDENT = 4  # of the picture within a report
+MOST = 8  # the most collectives that are shown
 MEET = "different parameters meet here"  # beside a mark
-Rows = dict[str, list[str]]  # by title, what stands in each column
+Rows = dict[str, list[str]]  # the text of each column, by title
 
 
 def picture(scenario: Scenario, outcome: Outcome, roles: Sequence[int] = (), whole: bool = False) -> list[str]:
-    """Lines that show every collective that carried gradients, with what went in and came out where that was recorded.
-    ``roles``: by rank, that whose samples it has; empty: its own. ``whole``: shows the broadcasts from rank 0, too, and
-    does not only count them; as it does where ranks do not agree on them.
+    """Lines that show every collective that carried gradients, with its inputs and outputs if they were recorded.
 
-    What ranks get is what they were seen to get. Of a world that does not tell it of any collective, the picture says
-    what the numbers that were sent add up to.
+    ``roles``: for each rank, the rank whose samples it has; empty: its own. ``whole``: show the broadcasts from rank 0
+    instead of counting them. They are also shown if ranks do not agree on them. The shown results are observed ones. If
+    a world reports none, the picture shows the sums of the sent numbers.
     """
     broadcasts, met = _shown(outcome, whole)
     observed = any(call.got is not None for report in outcome for call in report.collectives)
@@ -71,7 +70,7 @@ def _is_usual(call: Collective) -> bool:
 
 @dataclass(frozen=True)
 class _Meeting:
-    """Calls that meet, by rank, on so many ``ranks`` in all. A message stands by itself."""
+    """Matching calls by rank. ``ranks``: the number of all ranks. A message stands by itself."""
 
     calls: dict[int, Collective]
     ranks: int
@@ -94,11 +93,11 @@ class _Meeting:
 
     @property
     def reduces(self) -> bool:
-        """True if all are there for a reduction, so that something comes out of it."""
+        """True if all members call the same reduction, so that there is a result."""
         return self.agreed and len(self.calls) == len(self.members) and self.first.reduction != ""
 
     def title(self) -> str:
-        """The call, and the ranks that made it, unless every rank did."""
+        """The call, and the ranks that made it unless every rank did."""
         first, called = self.first, ", ".join(map(str, self.calls))
         what = (
             str(first) if self.alike else f"{first.operation} of several sizes" if self.agreed else "the ranks disagree"
@@ -114,7 +113,7 @@ class _Meeting:
 
 
 def _met(timelines: Sequence[Sequence[Collective]]) -> list[_Meeting]:
-    """The meetings of calls: those at one place in the sequence of one group."""
+    """The matching calls: those at the same place in the sequence of one group."""
     met: dict[tuple[Hashable, int], dict[int, Collective]] = {}
     issued = Counter[Hashable]()
     for calls in zip_longest(*timelines):
@@ -130,7 +129,7 @@ def _drawn(meeting: _Meeting, called: Sequence[Labels], observed: bool) -> list[
     """The input of each rank, a mark where different parameters meet, and the result of a reduction."""
     calls = meeting.calls
     its_own = {rank: "" if meeting.alike else str(call) for rank, call in calls.items()}
-    if all(call.sent is None or not call.count for call in calls.values()):  # not recorded; a receive, or a barrier
+    if all(call.sent is None or not call.count for call in calls.values()):  # not recorded, a receive, or a barrier
         return [f"   rank {rank} calls {words}" for rank, words in its_own.items() if words]
     sent, names, apart = _decoded(meeting, called)
     cells = {
@@ -144,7 +143,7 @@ def _drawn(meeting: _Meeting, called: Sequence[Labels], observed: bool) -> list[
     if meeting.reduces:
         results = _seen(meeting, max(map(len, sent.values()))) if observed else _worked_out(meeting, sent)
     widths = [max(map(len, column)) for column in zip_longest(*cells.values(), *results.values(), fillvalue="")]
-    # The first is shown however long it is.
+    # The first column is shown even if it is too wide.
     line = LINE if width() == WIDTH else width() - BESIDE
     widths = widths[: max(1, sum(end <= line for end in accumulate(width + 3 for width in widths)))]
     more = " | ..." if any(call.sent is not None and len(call.sent) > len(widths) for call in calls.values()) else ""
@@ -175,7 +174,7 @@ def _decoded(
 
 
 def _beside(line: str, words: str) -> list[str]:
-    """The line with words behind it, or, where a narrow terminal has no room for them, below it."""
+    """The line followed by words or, if a narrow terminal has no room, with the words below it."""
     whole = f"{line}  {words}".rstrip()
     if width() == WIDTH or INDENT + len(whole) <= width():
         return [whole]
@@ -183,20 +182,20 @@ def _beside(line: str, words: str) -> list[str]:
 
 
 def _worked_out(meeting: _Meeting, sent: dict[int, list[float]]) -> Rows:
-    """The sums of the sent numbers, if they are to be added: the results were not observed."""
+    """The sums of the sent numbers if they are to be added, because the results were not observed."""
     if meeting.first.reduction != "sum":
         return {}
     return {"they add up to": [_number(sum(values)) for values in zip(*sent.values(), strict=False)]}
 
 
 def _seen(meeting: _Meeting, columns: int) -> Rows:
-    """The results of ranks that waited: of a scatter each its part, in the columns of that part."""
+    """The results of ranks that waited. For a scatter, the part of each rank is in the columns of that part."""
     first, members = meeting.first, meeting.members
     starts = dict.fromkeys(members, 0)
     if first.operation == "reduce_scatter":
         gives = first.gives or (first.count // len(members),) * len(members)
         starts = dict(zip(members, accumulate(gives, initial=0), strict=False))
-    # Of what is reduced to a root, the others get what is not defined.
+    # After a reduction to a root, the results on other ranks are not defined.
     got = {rank: call.got for rank, call in meeting.calls.items() if call.got is not None and call.root in (-1, rank)}
     rows = {}
     for rank, values in got.items():

@@ -1,4 +1,4 @@
-"""The report of a failure on a real model: the run in words, what went over the wire, and how to see it again."""
+"""The report of a failure on a real model: the run in words, the collectives, and the command to repeat it."""
 
 import shlex
 import sys
@@ -34,7 +34,7 @@ TOLD = {
 
 
 def story(law: Law, trial: Trial, failure: Failure) -> list[str]:
-    """The story of a failure on a real model, line by line."""
+    """The report of a failure on a real model, line by line."""
     broken = failure.broken
     scenario: Any = broken.scenario
     words = opening(law, trial, failure, ASSUMED if _may_be_rounded(scenario, broken.difference) else "")
@@ -49,7 +49,7 @@ def story(law: Law, trial: Trial, failure: Failure) -> list[str]:
 
 
 def _may_be_rounded(scenario: ModelScenario, difference: Difference | None) -> bool:
-    """True if half of the digits of a value that is not exact are right, as where it was only rounded otherwise."""
+    """True if half of the digits of an inexact value are right, so that it may only be rounded differently."""
     if difference is None or difference.actual is None or difference.kinds or scenario.model in EXACT:
         return False
     at, wanted = difference.element, difference.expected
@@ -58,14 +58,14 @@ def _may_be_rounded(scenario: ModelScenario, difference: Difference | None) -> b
     elif difference.quantity in ("input", "output") and wanted is not None:
         ends = [float(wanted[at])]
     else:
-        return False  # ranks are compared with one another
+        return False  # a comparison between ranks
     digits = FORMATS["bfloat16" if scenario.autocast else scenario.dtype].precision
     off = min(abs(float(difference.actual[at]) - end) for end in ends)
     return off <= max(map(abs, ends)) * 2.0 ** -(digits // 2)
 
 
 def again(trial: Trial, scenario: Any) -> list[str]:
-    """The command that shows it again."""
+    """The command that repeats it."""
     world = "gloo" if trial.world.name == "torchrun" else trial.world.name
     asked = ["--world", world, *(["--device", "cuda"] if world == "gloo" and trial.world.device == "cuda" else [])]
     sharing = getattr(trial.world, "ranks_per_gpu", 1)
@@ -82,7 +82,7 @@ def again(trial: Trial, scenario: Any) -> list[str]:
 
 
 def model_words(scenario: ModelScenario) -> str:
-    """The model, its options and its ranks."""
+    """The model, its options and its ranks in words."""
     model = scenario.yours or f"{scenario.model}, {scenario.dtype}"
     words = [f"{model}, on {scenario.world_size} rank{'s'[: scenario.world_size - 1]}"]
     words += ["its block is used twice"] if scenario.twice else []
@@ -102,7 +102,7 @@ def model_words(scenario: ModelScenario) -> str:
 
 
 def program_words(scenario: ModelScenario) -> list[str]:
-    """The events, a line each."""
+    """The events, one line each."""
     lines, batch = [], 0
     for place, event in enumerate(scenario.program):
         words = TOLD.get(type(event).__name__, "")
@@ -128,7 +128,7 @@ def program_words(scenario: ModelScenario) -> list[str]:
 
 
 def wire(outcome: Any) -> list[str]:
-    """The collectives in order, and which ranks issued them where not all did."""
+    """The collectives in order, with the ranks that issued them if not all did."""
     lines = []
     timelines = [[str(call) for call in report.collectives] for report in outcome]
     longest = max(map(len, timelines))

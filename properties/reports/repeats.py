@@ -1,16 +1,16 @@
-"""Repetitions, told once."""
+"""Repetitions in a list, to be shown once."""
 
 from collections.abc import Iterator, Sequence
 from typing import TypeVar
 
 Item = TypeVar("Item")
 
-LONGEST = 8  # of what is looked for
-LEAST = 4  # times, or it is told each time
+LONGEST = 8  # the longest repeated part
+LEAST = 4  # fewer repetitions are shown in full
 
 
 def repeats(items: Sequence[Item]) -> Iterator[tuple[int, int, int]]:
-    """Cuts the items into runs: where each begins, how many items it has, and how many times in a row these come."""
+    """Split the items into runs: the start of each, the length of its repeated part, and the number of repetitions."""
     place = 0
     while place < len(items):
         length, times = max(((n, _times(items, place, n)) for n in range(1, LONGEST + 1)), key=_saved)
@@ -28,6 +28,6 @@ def _times(items: Sequence[Item], place: int, length: int) -> int:
 
 
 def _saved(run: tuple[int, int]) -> int:
-    """The number of items that need not be told; of equal numbers, the shortest run comes first."""
+    """The number of items that need not be shown. Of equal numbers, the shortest part is chosen."""
     length, times = run
     return length * (times - 1)

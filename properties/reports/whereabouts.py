@@ -12,22 +12,22 @@ _OURS = tuple(PACKAGE / package for package in ("worlds", "properties", "oracle"
 _PYTHON = Path(get_path("stdlib"))
 _THREAD = re.compile(r"^(?:Current thread|Thread) ", re.MULTILINE)
 _INSTALLED = ("site-packages", "dist-packages")
-# What is installed and runs their code; whatever else is may be what is under test.
+# Installed packages that run the user's code. Any other installed package may be under test.
 _RUNNERS = ("torch", "numpy", "hypothesis", "pytest", "_pytest", "pluggy", "xdist", "execnet")
 
 
 def whereabouts(outcome: Outcome) -> list[str]:
-    """For each rank that failed in somebody's code the innermost line of it: "rank 1 at my_ddp.py:20, in finish", and
-    of one that hung what that had called: "(then torch/utils/file_baton.py:49, in wait)".
+    """For each rank that failed, the innermost line of the implementation: "rank 1 at my_ddp.py:20, in finish".
 
-    Of ranks that waited in vain for one that failed nothing is told.
+    For a hung rank also the line that was called from there: "(then torch/utils/file_baton.py:49, in wait)". Ranks that
+    only waited for a failed one are left out.
     """
     found: dict[str, list[int]] = {}
     for rank, error in to_blame(outcome).items():
         frames = [match.groupdict() for match in _FRAME.finditer(error.details)]
         if "most recent call first" not in error.details:
             frames.reverse()
-        # A line of what is installed is told only where there is none of their own.
+        # A line of an installed package is used only if there is none of the user's own files.
         theirs = [frame for frame in frames if _theirs(frame["file"])]
         theirs.sort(key=lambda frame: _place(frame["file"]) > 0)
         if theirs:
@@ -38,7 +38,7 @@ def whereabouts(outcome: Outcome) -> list[str]:
 
 
 def _called(stacks: str, line: dict[str, str]) -> str:
-    """The present place of the thread that came through this line; empty if it is in Lockstep's own code."""
+    """The current line of the thread that came through this line; empty if it is in Lockstep's own code."""
     for thread in _THREAD.split(stacks):
         frames = [match.groupdict() for match in _FRAME.finditer(thread)]
         if line in frames and frames[0] != line:
@@ -60,12 +60,12 @@ def _theirs(file: str) -> bool:
 
 
 def _place(file: str) -> int:
-    """The part of a path that is an installed package or module; 0 if there is none."""
+    """The index of the part of a path that names an installed package or module; 0 if there is none."""
     parts = Path(file).parts[:-1]
     return max((number for number, part in enumerate(parts, 1) if part in _INSTALLED), default=0)
 
 
 def from_here(file: str | Path) -> str:
-    """A path as somebody writes it who stands in the working directory."""
+    """A path relative to the working directory, if it lies within it."""
     path = Path(file)
     return str(path.relative_to(Path.cwd())) if path.is_relative_to(Path.cwd()) else str(path)

@@ -1,4 +1,4 @@
-"""Marks at the lines of a pull request: GitHub reads them off the log of a workflow."""
+"""Marks at the lines of a pull request. GitHub reads them from the log of a workflow."""
 
 import ast
 import contextlib
@@ -11,12 +11,12 @@ from lockstep.properties.results.document import Defect, Document
 
 
 def are_read() -> bool:
-    """True if GitHub runs this."""
+    """True if this process runs in a GitHub workflow."""
     return os.environ.get("GITHUB_ACTIONS") == "true"
 
 
 def annotations(document: Document) -> Iterator[str]:
-    """A line for each defect, at the class or function that has it: an error, or a notice where it is known."""
+    """A line for each defect, at the class or function that has it: an error, or a notice if the defect is known."""
     for target in document.targets:
         where = "".join(f"{key}={_escaped(str(value), ':,')}," for key, value in _place(target.name).items())
         for defect in target.defects:
@@ -37,7 +37,7 @@ def _escaped(text: str, also: str = "") -> str:
 
 
 def _place(target: str) -> dict[str, object]:
-    """The file and line at which a target is defined, as far as they can be told without importing it."""
+    """The file and line at which a target is defined, found without importing it. Empty if they cannot be found."""
     module, _, attribute = target.rpartition(":")
     path = Path(module) if module.endswith(".py") else None
     with contextlib.suppress(ImportError, ValueError, AttributeError):

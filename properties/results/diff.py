@@ -1,4 +1,4 @@
-"""Two runs side by side: what is new, mended or changed, and what was judged on more or fewer examples."""
+"""Compare two runs: new, mended and changed defects, and laws that were judged on more or fewer examples."""
 
 from collections import Counter
 from collections.abc import Hashable, Iterable, Iterator, Mapping
@@ -11,16 +11,18 @@ Thing = TypeVar("Thing", Defect, LawEnd)
 
 
 def differences(before: Document, after: Document) -> tuple[list[str], bool]:
-    """The lines to print, and whether something got worse: a defect is new, or a law that held does not hold any more,
-    unless it is no longer claimed or was not run.
+    """The lines to print, and whether something got worse.
+
+    It got worse if a defect is new, or if a law that held does not hold any more. A law that is no longer claimed or
+    was not run does not count.
     """
     lines, worse = of_targets(before, after)
     return [*lines, *of_versions(before, after)], worse
 
 
 def of_targets(before: Document, after: Document, counts: bool = True) -> tuple[list[str], bool]:
-    """As `differences`, without the lines on versions. ``counts``: also where no more than the number of examples has
-    changed.
+    """As `differences`, without the lines on versions. ``counts``: also report laws of which only the number of
+    examples differs.
     """
     lines, worse = [], False
     olds, news = ({target.name: target for target in each.targets} for each in (before, after))
@@ -34,7 +36,7 @@ def of_targets(before: Document, after: Document, counts: bool = True) -> tuple[
 
 
 def of_versions(before: Document, after: Document) -> list[str]:
-    """A line for each package that has another version."""
+    """A line for each package whose version differs."""
     versions = {**before.versions, "lockstep": before.lockstep}, {**after.versions, "lockstep": after.lockstep}
     return [
         f"{package}: {versions[0].get(package, 'not there')} before, {versions[1].get(package, 'not there')} after"
@@ -69,7 +71,9 @@ def _of_target(old: Target, new: Target, counts: bool) -> tuple[list[str], bool]
 
 
 def _by_what(defects: Iterable[Defect]) -> Mapping[Hashable, Defect]:
-    """Of several that need the same, such as one in the mean and one in what is sent, the first, the second, ..."""
+    """The defects by what identifies them in any run. Several defects with the same identity are numbered in their
+    order.
+    """
     known, found = Counter[tuple[str, ...]](), dict[Hashable, Defect]()
     for each in defects:
         known[each.what] += 1
@@ -84,12 +88,12 @@ def _by_law(laws: Iterable[LawEnd]) -> Mapping[Hashable, LawEnd]:
 def _pairs(
     old: Mapping[Hashable, Thing], new: Mapping[Hashable, Thing]
 ) -> Iterator[tuple[Hashable, Thing | None, Thing | None]]:
-    """Pair the entries with one key, side by side."""
+    """Pair the entries that have the same key."""
     return ((key, old.get(key), new.get(key)) for key in dict.fromkeys((*old, *new)))
 
 
 def _was_held(defect: Defect, target: Target) -> bool:
-    """True if each law that a defect broke was held again."""
+    """True if the new run checked every law that the defect broke."""
     return {*defect.laws} <= {law.law for law in target.laws if law.world}
 
 

@@ -1,8 +1,8 @@
-"""A run of the laws as data: what `lockstep check --json FILE` writes and `lockstep diff` reads.
+"""A run of the laws as data: `lockstep check --json FILE` writes it and `lockstep diff` reads it.
 
-A file holds one `Document` as JSON, with the names that the classes below have. The number of the schema stays where a
-field is added, and grows where one is taken away or changes its meaning. Two runs of one seed on the simulated world
-differ in ``started`` and ``seconds`` alone.
+A file holds one `Document` as JSON. Its keys are the field names of the classes below. A new field does not change the
+number of the schema. The number grows if a field is removed or changes its meaning. Two runs with one seed on the
+simulated world differ in ``started`` and ``seconds`` alone.
 """
 
 import dataclasses
@@ -21,13 +21,19 @@ SCHEMA = 1
 
 @dataclass(frozen=True)
 class Defect:
-    """Failures of one cause, by the plainest of them. ``id``: "D1" and so on, in one document.
+    """A group of failures with one cause, described by the plainest of them.
 
-    ``law``, ``world``, ``scenario``, ``script``, ``report``: of that failure; no scenario or script: "". ``verdict``:
-    such as "silently wrong". ``cause``: what all of them have in common, and ``needs``: the features that they cannot
-    do without, where that is known; by these documents are compared. ``claim``: to decline it sets aside just that; "":
-    none does. ``laws``: all that it breaks. ``known``: the reason in the file of known failures; "": it is new.
-    ``diagnosis``: the statements of the report as data; nothing of a kernel, or in a file of an earlier version.
+    - ``id``: "D1", "D2" and so on, unique in a document.
+    - ``law``, ``world``, ``scenario``, ``script``, ``report``: those of the plainest failure. ``scenario`` and
+      ``script`` are empty if there are none.
+    - ``verdict``: for example "silently wrong".
+    - ``cause``: the property that all its failing programs share, in words.
+    - ``laws``: all laws that it breaks.
+    - ``needs``: the features without which no program shows the defect, if they are known. `lockstep diff` matches
+      the defects of two documents by them.
+    - ``claim``: the claim to decline in order to set aside exactly these programs; empty if there is none.
+    - ``known``: the reason given in the file of known failures; empty if the defect is new.
+    - ``diagnosis``: the statements of the report as data; empty for a kernel, and in a file of an earlier version.
     """
 
     id: str
@@ -46,16 +52,21 @@ class Defect:
 
     @property
     def what(self) -> tuple[str, ...]:
-        """The same for one defect in any run."""
+        """The identity of the defect, which is the same in any run."""
         return self.needs or (self.cause, self.verdict)
 
 
 @dataclass(frozen=True)
 class LawEnd:
-    """The end of a law. ``law``: number and sentence, as "P1 gradients equal the mean over ranks". ``world``: where
-    it was held; "": nowhere. ``verdict``: in the words of `lockstep.properties.verdict`. ``runs``: examples, of which
-    so many were ``refused``. ``defects``: the ids of those that break it. ``left_out``: how many programs were set
-    aside, by defect. ``known``: whether all that fails is known.
+    """The result of one law on one world.
+
+    - ``law``: number and sentence, for example "P1 gradients equal the mean over ranks".
+    - ``world``: the world on which it was checked; empty if it was not checked.
+    - ``verdict``: in the words of `lockstep.properties.verdict`.
+    - ``runs``: the number of examples; ``refused``: how many of them the implementation refused.
+    - ``defects``: the ids of the defects that break it.
+    - ``left_out``: the number of programs that were set aside, by defect.
+    - ``known``: true if all its failures are known.
     """
 
     law: str
@@ -70,7 +81,7 @@ class LawEnd:
 
 @dataclass(frozen=True)
 class Target:
-    """A tested target. ``name``: as the run was given it. ``defects``: the plainest first. ``laws``: how each ended."""
+    """A class or function under test, by the ``name`` that the run was given. ``defects``: the plainest first."""
 
     name: str
     defects: tuple[Defect, ...] = ()
@@ -79,11 +90,17 @@ class Target:
 
 @dataclass(frozen=True)
 class Document:
-    """A run. ``schema``: the number above. ``lockstep``: its version; ``versions``: of packages. ``profile``: says how
-    many examples a law gets. ``seed``: that repeats the run; "": none does, or none is needed. ``worlds``: on which
-    laws were held. ``stopped``: before every law had come to its end. ``targets``: by their names. ``mended``: what the
-    file of known failures lists and no longer fails, in words. ``started``: in UTC, as in ISO 8601; ``seconds``: that
-    the run took.
+    """A run.
+
+    - ``lockstep``: its version; ``versions``: those of other packages.
+    - ``profile``: the profile, which sets the number of examples of a law.
+    - ``seed``: the seed that repeats the run; empty if there is none or none is needed.
+    - ``worlds``: the worlds on which laws were checked.
+    - ``stopped``: true if the run ended before every law had.
+    - ``targets``: sorted by name.
+    - ``mended``: entries of the file of known failures that no longer fail, in words.
+    - ``started``: the time in UTC, as in ISO 8601; ``seconds``: the duration of the run.
+    - ``schema``: the number of the schema, see above.
     """
 
     lockstep: str
@@ -100,7 +117,7 @@ class Document:
 
 
 def targets(filed: Iterable[Mapping[str, Any]]) -> tuple[Target, ...]:
-    """Of what the laws have filed, see `properties.reports.matrix.verdicts`."""
+    """The targets of the data that the laws have filed, see `properties.reports.matrix.verdicts`."""
     by_name: dict[str, list[Mapping[str, Any]]] = {}
     for each in filed:
         by_name.setdefault(each["implementation"], []).append(each)
@@ -108,7 +125,9 @@ def targets(filed: Iterable[Mapping[str, Any]]) -> tuple[Target, ...]:
 
 
 def _target(name: str, filed: Sequence[Mapping[str, Any]]) -> Target:
-    """Defects as they were filed; what was filed as failures alone has one for each cause."""
+    """A target with its defects as they were filed. Failures that belong to no filed defect become one defect for each
+    cause.
+    """
     ordered = sorted(filed, key=lambda each: (int(each["number"][1:]), each["law"], each["world"]))
     found = [(row, defect) for row in ordered for defect in row.get("defects", ())]
     found.sort(key=lambda pair: int(pair[1]["id"][1:]))
@@ -163,24 +182,24 @@ def _law(row: Mapping[str, Any], breaks: tuple[str, ...]) -> LawEnd:
 
 
 def law_of(row: Mapping[str, Any]) -> str:
-    """Number and sentence of what a law has filed."""
+    """The number and sentence of the law that filed a row."""
     return f"{row['number']} {row['law']}"
 
 
 def in_order(law: str) -> tuple[int, str]:
-    """Laws by their numbers."""
+    """The key that sorts laws by number."""
     number, _, sentence = law.partition(" ")
     return int(number[1:]), sentence
 
 
 def write(document: Document, path: Path) -> None:
-    """Writes a document."""
+    """Write a document to a file, and create its folder."""
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(json.dumps({"schema": document.schema, **dataclasses.asdict(document)}, indent=1) + "\n", "utf-8")
 
 
 def read(path: Path) -> Document:
-    """The document in a file. Raises Unusable, in one line, where there is none."""
+    """The document in a file. Raises Unusable with a message of one line if the file holds no document."""
     try:
         data = json.loads(path.read_text("utf-8"))
     except OSError as error:
@@ -197,8 +216,9 @@ def read(path: Path) -> Document:
 
 
 def _made(kind: Any, data: Any, place: str = "") -> Any:
-    """A value of that type out of JSON; fields that this version does not know are left out. TypeError, with the place,
-    for another type.
+    """Convert JSON data to a value of type ``kind``, and leave out fields that this version does not know.
+
+    Raises TypeError with the place in the data if the data have another type.
     """
     inside = typing.get_args(kind)
     if dataclasses.is_dataclass(kind) and isinstance(data, dict):

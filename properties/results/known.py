@@ -1,15 +1,15 @@
-"""Failures that are known, in a file of TOML:
+"""The file of known failures, in TOML:
 
     [[known]]
     implementation = "my_package.ddp:MyDDP"      # as `lockstep check` is given it
-    law = "P6"                                   # or a law's sentence; may be left out where there is a cause
+    law = "P6"                                   # or a law's sentence; may be left out if there is a cause
     cause = "Scenario(...)"                      # as `--json` and `--write-known` have it; may be left out
     verdict = "silently wrong"                   # may be left out
-    versions = ["torch>=2.13,<2.15"]             # it is known of these alone; may be left out
+    versions = ["torch>=2.13,<2.15"]             # the failure is known for these alone; may be left out
     reason = "b is not reduced where rank 0 leaves it out"
     report = "https://github.com/..."            # may be left out
 
-What an entry says must all be so. An entry for other versions than are installed counts as if it were not there.
+A failure is known if it matches every field of an entry. Entries for versions that are not installed are ignored.
 """
 
 import json
@@ -33,7 +33,7 @@ NEEDED = ("implementation", "reason")
 
 @dataclass(frozen=True)
 class Known:
-    """An entry. ``versions``: requirements as pip has them, such as "torch>=2.13,<2.15"."""
+    """An entry. ``versions``: requirements in pip's notation, for example "torch>=2.13,<2.15"."""
 
     implementation: str
     reason: str
@@ -44,20 +44,22 @@ class Known:
     report: str = ""
 
     def applies(self) -> bool:
-        """True if the versions are those that are installed."""
+        """True if the installed versions satisfy ``versions``."""
         return all(map(_is_installed, self.versions))
 
     def is_of(self, implementation: str) -> bool:
-        """True if it is about the target of this name; files are the same wherever they are named from."""
+        """True if the entry is about the target of this name. Paths are resolved first, so relative and absolute ones
+        match.
+        """
         return _resolved(self.implementation) == _resolved(implementation)
 
     def is_about(self, row: Mapping[str, Any]) -> bool:
-        """True if it can cover a failure that a law has filed."""
+        """True if the entry is about the target and the law of a filed row."""
         names = (row["number"], row["law"], f"{row['number']} {row['law']}")
         return self.is_of(row["implementation"]) and (not self.law or self.law in names)
 
     def covers(self, row: Mapping[str, Any], failure: Mapping[str, Any]) -> bool:
-        """True if it names a failure that a law has filed."""
+        """True if the entry matches a failure of a filed row."""
         causes = (failure["cause"], *_of_its_defect(row, failure))
         same = not self.cause or " ".join(self.cause.split()) in (" ".join(cause.split()) for cause in causes)
         return self.is_about(row) and same and self.verdict in ("", failure["verdict"])
@@ -68,12 +70,15 @@ class Known:
 
 
 def read(path: str | Path | None) -> tuple[Known, ...]:
-    """The entries of a file that are about what is installed; None: none. Raises Unusable, in one line."""
+    """The entries of a file that apply to the installed versions; none if ``path`` is None.
+
+    Raises Unusable with a message of one line.
+    """
     return tuple(each for each in every(Path(path)) if each.applies()) if path is not None else ()
 
 
 def every(path: Path) -> tuple[Known, ...]:
-    """All entries of a file. Raises Unusable, in one line."""
+    """All entries of a file. Raises Unusable with a message of one line."""
     try:
         data = tomllib.loads(path.read_text("utf-8"))
     except OSError as error:
@@ -109,7 +114,7 @@ def _entry(data: Mapping[str, Any], where: str) -> Known:
 
 
 def written(entries: Iterable[Known]) -> str:
-    """The entries as a file has them."""
+    """The text of a file with these entries."""
     lines = ["# Failures that are known: `lockstep check --known FILE` fails by what is new, and by what is mended."]
     for each in entries:
         lines += ["", "[[known]]"]
@@ -120,7 +125,10 @@ def written(entries: Iterable[Known]) -> str:
 
 
 def new_ones(rows: Sequence[Mapping[str, Any]]) -> tuple[Known, ...]:
-    """An entry for each cause of failures that are not known yet; for the law where it has none."""
+    """An entry for each cause of failures that are not known yet.
+
+    If a failure has no cause, its entry names the law.
+    """
     entries: dict[tuple[str, ...], Known] = {}
     versions = (_from_here_on("torch"),)
     for row in rows:
@@ -135,25 +143,27 @@ def new_ones(rows: Sequence[Mapping[str, Any]]) -> tuple[Known, ...]:
 
 
 def _of_its_defect(row: Mapping[str, Any], failure: Mapping[str, Any]) -> list[str]:
-    """The cause in words, where the failure is a face of a defect that was found under this law."""
+    """The cause in words, if the failure belongs to a defect that was found under this law."""
     return [each["cause"] for each in row.get("defects", ()) if each["id"] == failure.get("defect")]
 
 
 def failures_of(row: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """The failures that a law has filed; where it refuses, which has no program to show, one without a cause."""
+    """The failures that a law has filed. A law that is refused has no failing program, so it gives one failure without
+    a cause.
+    """
     if row["verdict"] == REFUSES:
         return [{"verdict": REFUSES, "cause": ""}]
     return list(row.get("failures", ()))
 
 
 def _from_here_on(package: str) -> str:
-    """The minor version that is installed, as a requirement."""
+    """A requirement for the installed minor version of a package."""
     major, minor = version(package).split(".")[:2]
     return f"{package}>={major}.{minor},<{major}.{int(minor) + 1}"
 
 
 def _laws() -> set[str]:
-    """The names of a law in an entry: its number, its sentence, or both."""
+    """The names by which an entry may call a law: its number, its sentence, or both."""
     named = [(number, as_sentence(name)) for number, name, _ in every_text()]
     return {word for number, sentence in named for word in (number, sentence, f"{number} {sentence}")}
 
@@ -172,5 +182,5 @@ def _resolved(name: str) -> str:
 
 
 def _quoted(text: str) -> str:
-    """As a basic string of TOML, which has JSON's escapes."""
+    """The text as a basic string of TOML, which has the same escapes as JSON."""
     return json.dumps(text, ensure_ascii=False).replace("\x7f", "\\u007f")

@@ -1,4 +1,4 @@
-"""The results of one run: what is known before it begins, and what is left for machines at its end."""
+"""The result files of one run: read known failures at its beginning, and write results at its end."""
 
 import contextlib
 import sys
@@ -20,10 +20,11 @@ STORED = "results.json"  # in the folder of a report
 
 
 class Results:
-    """Made from the options `--json`, `--known` and `--write-known`. A run against a user's code that finds a defect
-    also writes `STORED` into the folder of its report, for `lockstep check --explain`.
+    """The files named by the options `--json`, `--known` and `--write-known`.
 
-    Raises Unusable, in one line, for files that cannot be read or written.
+    If a run against a user's code finds a defect, it also writes `STORED` into the folder of its report. `lockstep
+    check --explain` reads that file. Raises Unusable with a message of one line for files that cannot be read or
+    written.
     """
 
     def __init__(self, option: Callable[[str], str | None]) -> None:
@@ -34,28 +35,28 @@ class Results:
         for asked, path in (("--json", self._json), ("--write-known", self._new)):
             if path is not None and (path.is_dir() or not path.absolute().parent.is_dir()):
                 raise Unusable(f"{asked} {path}: name a file in an existing folder")
-        # The processes of pytest-xdist have these options too; only the one with the terminal calls `keep`.
+        # Workers of pytest-xdist have these options too; only the process with the terminal calls `keep`.
         self._stored = Path(option("--report") or FOLDER) / STORED if option("--impl") else None
         self.entries = known.read(self._file)
         self.mended: list[Known] = []
 
     def settle(self, report: Any) -> None:
-        """Makes of a failed test an expected failure, as pytest has them, where all that failed is known."""
+        """Turn a failed test into pytest's expected failure if all its failures are known."""
         filed = filed_by(report)
         if report.failed and isinstance(filed, dict) and (reason := settled.settle(filed, self.entries)):
             report.outcome, report.wasxfail = "skipped", reason
 
     def look_for_mended(self, rows: Sequence[Mapping[str, Any]], complete: bool) -> bool:
-        """Finds what is listed and fails no more; whether there is such. ``complete``: every law was held."""
+        """Find the known failures that no longer fail; true if there are any. ``complete``: every law was checked."""
         self.mended = settled.mended(rows, self.entries, complete)
         return bool(self.mended)
 
     def told(self, rows: Sequence[Mapping[str, Any]]) -> list[str]:
-        """The lines for the end of the run: what is known, and what is mended."""
+        """The lines on known and mended failures for the end of the run."""
         return settled.told(rows, self.mended)
 
     def keep(self, rows: Sequence[Mapping[str, Any]], **about: Any) -> None:
-        """Writes what was asked for. ``about``: the fields of a `Document` that are not made here."""
+        """Write the files that were asked for. ``about``: the fields of a `Document` that are not computed here."""
         if self._new is not None:
             still = [each for each in self.entries if each not in self.mended]
             self._new.write_text(known.written([*still, *known.new_ones(rows)]), "utf-8")
@@ -67,7 +68,7 @@ class Results:
         if self._json is not None:
             write(document, self._json)
         if self._stored is not None and any(target.defects for target in document.targets):
-            with contextlib.suppress(OSError):  # of a folder that cannot be written the run has told
+            with contextlib.suppress(OSError):  # the run has already reported a folder that cannot be written
                 write(document, self._stored)
         if are_read():
             print("\n".join(annotations(document)), file=sys.stdout, flush=True)

@@ -1,4 +1,4 @@
-"""Checks a law while known defects are set aside. A failure becomes a new defect, and the search goes on without it."""
+"""Check a law with known defects set aside. A failure becomes a new defect, and the search goes on without it."""
 
 from collections import Counter
 from collections.abc import Callable
@@ -17,17 +17,18 @@ from lockstep.properties.searching.witnesses import unwitnessed
 from lockstep.properties.trial import ENDED, Trial
 from lockstep.properties.verdict import HOLDS, IMPOSSIBLE, SHOWS_NOTHING, SIM_ONLY, LawBroken
 
-MOST_DEFECTS = 12  # under one law: the search for more ends here
+MOST_DEFECTS = 12  # under one law; after these, the search for more ends
 
 
 def tell_nobody(defect: Defect) -> None:
-    """Tells nobody of a new defect."""
+    """Do not report a new defect."""
 
 
 @dataclass(frozen=True)
 class Docket:
     """The link from a law to the defects of a run: the run's ``ledger``, and the law's ``place`` in the run.
-    A new defect is told at once.
+
+    ``tell`` reports each new defect at once.
     """
 
     ledger: Ledger = field(default_factory=Ledger)
@@ -68,10 +69,10 @@ Searched = Callable[[Law, Trial, Callable[[Law, Trial], Search]], tuple[Trial, S
 
 
 def hold_apart(law: Law, trial: Trial, budget: Budget, docket: Docket, searched: Searched) -> tuple[Trial, Ending]:
-    """Search until the law holds apart from the known defects, or until nothing is left to draw.
+    """Search until the law holds with the known defects set aside, or until nothing is left to draw.
 
-    ``searched``: runs a search and repeats it if a failure may be an artefact, see `properties.running.hold`. Gives the
-    trial that was used at the end, and the ending.
+    ``searched`` runs a search and repeats it if a failure may be an artefact, see `properties.running.hold`. Returns
+    the trial used at the end, and the ending.
     """
     name, ledger = trial.implementation.name, docket.ledger
     ending = Ending(HOLDS)
@@ -109,7 +110,7 @@ def hold_apart(law: Law, trial: Trial, budget: Budget, docket: Docket, searched:
         elif defect in known or not any(cause.needs for cause in defect.causes):
             break  # nothing more is set aside than before
         if not all(cause.needs for cause in defect.causes):
-            break  # it shows in whatever this law draws
+            break  # it shows in every program that this law draws
     if stopped and not ending.broken_by:
         ending.verdict, ending.words = f"{IMPOSSIBLE}: {stopped}", stopped
         return trial, ending
@@ -120,7 +121,7 @@ def hold_apart(law: Law, trial: Trial, budget: Budget, docket: Docket, searched:
 
 
 def ending_at_once(aside: Aside) -> str:
-    """The reason why known defects leave nothing to tell of a law; empty if they leave something."""
+    """The reason why known defects leave nothing to check for a law; empty if they leave something."""
     for defect in aside.defects:
         if defect.stops:
             return f"{defect.id} breaks the plainest program"
@@ -128,7 +129,10 @@ def ending_at_once(aside: Aside) -> str:
 
 
 def _own_example(law: Law, trial: Trial) -> Failure | None:
-    """The failure of the law on its own example, tried if no other example shows what the law is about."""
+    """The failure of the law on its own example.
+
+    The example is tried only if no other one shows what the law is about.
+    """
     if not trial.witnessed[ENDED]:
         return None
     try:
@@ -139,7 +143,7 @@ def _own_example(law: Law, trial: Trial) -> Failure | None:
 
 
 def _conclude(law: Law, trial: Trial, ending: Ending, artefact: bool) -> None:
-    """The verdict of a law that has come to its end."""
+    """Set the verdict of a law that has ended."""
     if ending.broken_by:
         names = " and ".join(each.id for each in ending.broken_by)
         ending.verdict = f"broken by {names}"

@@ -23,21 +23,22 @@ from lockstep.properties.running.selection import part
 from lockstep.properties.running.where import decide
 from lockstep.worlds import process, torchrun
 
-SEED = "hypothesis_seed"  # the option of Hypothesis' own plugin, and what a worker of pytest-xdist is told
-TWICE = 1.0  # seconds; signals that are less apart are one
+# The option of Hypothesis' pytest plugin. Workers of pytest-xdist get its value under this name.
+SEED = "hypothesis_seed"
+TWICE = 1.0  # seconds; two signals within this time count as one
 
 
 def begin(config: pytest.Config) -> tuple[Bench, Record | None]:
-    """The bench of a run, and where it is kept. pytest.UsageError, in one line, for options that cannot be.
+    """The bench of a run, and its record. Raises pytest.UsageError with a message of one line for invalid options.
 
-    A user's implementations have been tried out by then.
+    A user's implementations have been tried out before this returns.
     """
     look_here_first(config.invocation_params.dir)
     device.choose()
     option = config.getoption
     if option("--impl") and not config.option.help:
         process.prepare(1)  # it imports torch while this process goes on
-    told: Mapping[str, Any] | None = getattr(config, "workerinput", None)  # of a worker of pytest-xdist
+    told: Mapping[str, Any] | None = getattr(config, "workerinput", None)  # set in a worker of pytest-xdist
     if told is None:
         end_as_by_ctrl_c(config)
     try:
@@ -86,8 +87,9 @@ def begin(config: pytest.Config) -> tuple[Bench, Record | None]:
 
 
 def end_as_by_ctrl_c(config: pytest.Config) -> None:
-    """A time limit's signal ends a run as Ctrl-C does: verdicts so far are told and kept. `timeout` sends it twice, and
-    the second, right after the first, would cut off what pytest does then.
+    """Let SIGTERM end a run as Ctrl-C does, so that verdicts so far are printed and kept.
+
+    `timeout` sends the signal twice. The second, right after the first, would interrupt pytest while it finishes.
     """
     last = -math.inf
 

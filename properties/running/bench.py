@@ -21,36 +21,36 @@ from lockstep.worlds.contract import World
 
 
 class Bench:
-    """Made for the names of implementations, and where they are to run.
+    """The implementations of these names, and the worlds on which they run.
 
-    ``claims``: what holds for all of them in place of what they declare; None: what they declare. ``report``: the
-    folder for the scripts of failures.
+    ``claims``: claims that replace those of every implementation; None: each one's own. ``report``: the folder for the
+    scripts of failures.
     """
 
     def __init__(
         self, names: list[str], where: Where, claims: Mapping[str, Any] | None = None, report: Path | None = None
     ) -> None:
         self.names, self.where, self._worlds = names, where, dict[str, World]()
-        self.model: YourModel | None = None  # on which alone laws are held
-        self.pace: Pace | None = None  # a time for all laws, if they have one
+        self.model: YourModel | None = None  # if set, laws are checked on this model alone
+        self.pace: Pace | None = None  # the time of all laws together, if it is limited
         self._claims, self._report = claims, report
         self._implementations: list[Implementation] | None = None
         self._faults: dict[str, str] = {}
-        # What did not run: implementation, law's number, law, and the world that cannot have it (empty: not claimed).
+        # The laws that did not run: implementation, number, law, and the world that cannot run it (empty: not claimed).
         self.left_out: set[tuple[str, str, str, str]] = set()
-        # A folder that all processes of the run share: a world is looked at by one of them.
+        # A folder that all processes of the run share: one of them checks a world for all.
         self.shared: Path | None = None
-        # The laws that are held together, by the names of implementation and world.
+        # The laws that are checked together, by the names of implementation and world.
         self.others: defaultdict[tuple[str, str], Others] = defaultdict(Others)
 
     def world(self, name: str) -> World:
-        """The world of that name; always the same one."""
+        """The world of that name. It is started on the first call."""
         if name not in self._worlds:
             self._worlds[name] = self.where.start(name)
         return self._worlds[name]
 
     def fault(self, name: str) -> str:
-        """The fault of that world itself, looked for once in a run; empty if there is none."""
+        """The fault of the world itself, checked once in a run; empty if there is none."""
         if name not in self._faults:
             self._faults[name] = once(self.shared, f"fault-{name}", lambda: _fault(self.world(name)))
         return self._faults[name]
@@ -63,8 +63,8 @@ class Bench:
         return self._implementations
 
     def trial(self, implementation: Implementation, world: str) -> Trial:
-        """An implementation on a world, whose failures can be run again on gloo and shrunk on sim."""
-        has_gloo = not is_given(implementation.name)  # in no process but this one
+        """An implementation on a world. Its failures can be run again on gloo and shrunk on sim."""
+        has_gloo = not is_given(implementation.name)  # a target that exists in this process alone cannot run on gloo
         return Trial(
             implementation,
             self.world(world),
@@ -76,9 +76,9 @@ class Bench:
         )
 
     def close(self) -> None:
-        """Ends every process that was started."""
+        """End every process that was started."""
         for world in self._worlds.values():
-            getattr(world, "end", world.close)()  # of torchrun: lets the other ranks of the job go as well
+            getattr(world, "end", world.close)()  # torchrun's `end` also releases the other ranks of the job
         if "torchrun" in self.where.worlds and "torchrun" not in self._worlds:
             torchrun.dismiss()
 

@@ -1,4 +1,4 @@
-"""The budget of a law in a run: examples in portions, each with its own seed, reported and kept as they pass."""
+"""The budget of a law in a run. Examples come in portions, each with its own seed; passed portions are recorded."""
 
 import math
 import time
@@ -49,13 +49,14 @@ class Budget:
     pace: Pace | None = None
 
     def spend(self, law: Law, trial: Trial, shrink: bool = True, draws: SearchStrategy[Any] | None = None) -> Search:
-        """Searches portion by portion, and stops at the first that fails, or shows what only the past explains.
+        """Search portion by portion. Stop at the first portion that fails, or in which earlier examples caused a
+        refusal.
 
-        ``shrink`` and ``draws``: as of `properties.searching.search.search`.
+        ``shrink`` and ``draws``: as in `properties.searching.search.search`.
         """
         profile, examples = settings(), self._examples(law, trial)
         of = f"{law.name} {trial.implementation.name} {trial.world.name}"
-        # Passes of another device or of other claims are none of these.
+        # Portions that passed on another device or with other claims do not count.
         name, held = trial.implementation.name, f"{of} {trial.world.device} {trial.implementation} {trial.claims}"
         kept_as = f"{of} {digest(held)}{' apart' if trial.apart else ''}"
         progress = Progress(law, trial, examples, self.say)
@@ -103,7 +104,7 @@ class Budget:
         return whole
 
     def look_behind(self, law: Law, trial: Trial) -> Search:
-        """Searches again, for silent corruption alone."""
+        """Search again for silent corruption alone."""
         profile, examples = settings(), self._examples(law, trial)
         seed = None if self.seed is None else seed_of(self.seed, law.name, trial.implementation.name, "silent")
         options: Any = {"database": profile.database, "derandomize": profile.derandomize}
@@ -119,7 +120,7 @@ class Budget:
 
 
 class Progress:
-    """Counts how often a law is checked, and says so every half minute."""
+    """Counts how often a law is checked, and reports the count every half minute."""
 
     def __init__(self, law: Law, trial: Trial, total: int, say: Callable[[str], None]) -> None:
         self.law = replace(law, check=self._check)

@@ -112,7 +112,7 @@ def _hold(
     failures, unseen = _confirmed(law, trial, budget, found)
     told: list[dict[str, Any]] = []
     if failures:
-        # Needs most of the suite; a law that holds does not.
+        # Imported here because it loads most of the suite, which a law that holds does not need.
         from lockstep.properties.diagnosing.diagnosis import diagnose
         from lockstep.properties.reports.failure import also_broken, filed_failure
 
@@ -122,7 +122,7 @@ def _hold(
         for of, failure, each in zip(whose, failures, told, strict=True):
             each["report"] += also_broken(budget.others.also_broken(trial, failure.broken, of))
         words = "\n\n".join(each["report"] for each in told)
-        if law.name not in {of.name for of in whose}:  # what its own test holds is another's matter
+        if law.name not in {of.name for of in whose}:  # then the verdict is filed under the broken law
             filed = {**filed, "number": whose[0].number, "law": sentence(whose[0])}
     else:
         verdict, words = without_failure(trial, found, unseen)
@@ -178,14 +178,14 @@ def _searched(
 
 
 def _confirmed(law: Law, trial: Trial, budget: Budget, found: Search) -> tuple[list[Failure], list[str]]:
-    """The failures that occur again in a second run. If there are none: the events of the law that never happened."""
+    """The failures that occur again in a second run. If there are none: the witnesses of the law that are missing."""
     candidates = [*found.failures, *_behind_the_loud(law, trial, budget, found.failures)]
     failures = [confirmed for failure in candidates if (confirmed := confirm(law, trial, failure)) is not None]
     if found.failures or not trial.witnessed[ENDED]:
         return failures, []
     try:
         return failures, unwitnessed(law, trial)
-    except LawBroken as broken:  # on the law's own example, which is small already
+    except LawBroken as broken:  # raised by the law's own example, which is small already
         return [Failure(None, broken)], []
 
 

@@ -1,4 +1,4 @@
-"""From where modules are imported: a user's folder first, and one Lockstep alone."""
+"""The folders from which modules are imported: the user's folder first, and exactly one Lockstep."""
 
 import os
 import sys
@@ -10,10 +10,10 @@ from lockstep.home import HOME, IS_CLONE
 
 
 def look_here_first(folder: Path) -> None:
-    """A user's module is found from where a run was started, before any other.
+    """Put the folder in which a run was started first on the import path, so that a user's modules are found there.
 
-    A clone of Lockstep comes last on the path: its folders, such as `oracle`, hide no package of the user's. A folder
-    that has a `lockstep` of its own comes after the one that runs, so that every process imports the same one.
+    A clone of Lockstep comes last, so that its folders, such as `oracle`, hide no package of the user's. If the user's
+    folder contains another `lockstep`, that folder comes after the running one. So every process imports the same one.
     """
     here = str(folder)
     others = [entry for entry in sys.path if entry not in ("", here) and not (IS_CLONE and entry == HOME)]
@@ -27,7 +27,7 @@ def look_here_first(folder: Path) -> None:
 
 
 def another_lockstep(folder: Path) -> str:
-    """The file of a module `lockstep` in a folder that is not the one that runs; empty where there is none."""
+    """The file of a module `lockstep` in a folder, if it is not the running one; empty if there is none."""
     found = PathFinder.find_spec("lockstep", [str(folder)])
     if found is None or found.origin is None or os.path.samefile(found.origin, str(lockstep.__file__)):
         return ""

@@ -1,4 +1,4 @@
-"""Makes a defect of a failure: its minimal program, its cause, its faces, its report; or finds it to be a known one."""
+"""Turn a failure into a defect with its minimal program, cause, faces and report, or assign it to a known defect."""
 
 from collections import Counter
 from collections.abc import Sequence
@@ -35,14 +35,17 @@ from lockstep.worlds import process
 
 PLAIN = Scenario(2, (Parameter((1,)),), (Backward(((0,), (0,))), Finish()))
 PLAINEST = needs(PLAIN)
-MOST_RUNS = 400  # from a program as it was drawn to the least of it
-LOOKED_AT = 12  # programs with the cause, in which other faces may show
+MOST_RUNS = 400  # for reducing a drawn program to a minimal one
+LOOKED_AT = 12  # programs with the cause that are tried for other faces
 CHANCE = "by chance"
 
 
 @dataclass(frozen=True)
 class Minimal:
-    """A minimal failing program, with the law that it breaks, and how; ``core``: it, if it goes wrong by itself."""
+    """A minimal failing program, the law that it breaks, and the failure.
+
+    ``core``: the program itself, if it fails without the law for which it was drawn; else None.
+    """
 
     law: Law
     trial: Trial
@@ -54,12 +57,15 @@ class Minimal:
 def judged(
     law: Law, trial: Trial, budget: Budget, ledger: Ledger, failure: Failure, draws: SearchStrategy[Any]
 ) -> Defect | None:
-    """The defect of a failure that was met under a law, filed; None: it is an artefact of simulating ranks."""
+    """The defect of a failure found under a law, filed in the ledger. None if the failure is an artefact of the
+    simulation.
+    """
     if trial.confirm_on is not None:
-        process.prepare(2)  # for real processes, which are to confirm it: torch is imported while the failure shrinks
+        process.prepare(2)  # for the processes that will confirm it: torch is imported while the failure shrinks
     for minimal in _minimal(law, trial, budget, failure, draws):
         faces = [minimal, *(_other_faces(law, minimal) if minimal.core is not None else ())]
-        faces.sort(key=lambda face: not isinstance(face.failure.broken, SilentlyWrong))  # which is the worst there is
+        # Silent corruption, the worst kind, comes first.
+        faces.sort(key=lambda face: not isinstance(face.failure.broken, SilentlyWrong))
         confirmed = confirm(faces[0].law, faces[0].trial, faces[0].failure)
         if confirmed is None:
             continue
@@ -87,8 +93,9 @@ def _minimal(law: Law, trial: Trial, budget: Budget, failure: Failure, draws: Se
 
 
 def _plainest(law: Law, trial: Trial) -> Minimal | None:
-    """The plainest program, if that goes wrong already: then whatever else does need not be looked at. A family with
-    laws of its own, such as samplers, runs no programs.
+    """The plainest program, if it fails already; then no other program need be examined.
+
+    None for claims of a family with laws of its own, for example samplers, because these run no programs.
     """
     if trial.claims.family:
         return None
@@ -105,7 +112,7 @@ def _core(law: Law, trial: Trial, failure: Failure) -> Minimal | None:
 
 
 def _by_itself(met: Law, trial: Trial, smallest: Scenario) -> Minimal | None:
-    """A minimal program that goes wrong by itself, in the words of the law that it breaks; None: it does not."""
+    """A minimal program that fails by itself, with the law that it breaks; None if it does not fail by itself."""
     broken = goes_wrong(replace(trial, confirm_on=None, limit=SHRINK_LIMIT), smallest)
     if broken is None:
         return None
@@ -118,12 +125,12 @@ def _by_itself(met: Law, trial: Trial, smallest: Scenario) -> Minimal | None:
 
 
 def _of_the_law(law: Law, trial: Trial, failure: Failure) -> Minimal:
-    """Of what does not go wrong by itself, the law is a part of the cause."""
+    """A failure that does not occur without its law, so that the law is part of the cause."""
     return Minimal(law, trial, failure, None, Cause(needs(failure.broken.scenario) - PLAINEST, law.number))
 
 
 def _filed(ledger: Ledger, met: Law, faces: list[Minimal], cause: Cause, how: str, also: Sequence[str]) -> Defect:
-    """``also``: the other laws that the program of the first face breaks."""
+    """Make a defect and file it. ``also``: the other laws that the program of the first face breaks."""
     first, trial = faces[0], faces[0].trial
     name = trial.implementation.name
     told = []
@@ -151,7 +158,7 @@ def _filed(ledger: Ledger, met: Law, faces: list[Minimal], cause: Cause, how: st
 
 
 def _other_faces(met: Law, minimal: Minimal) -> list[Minimal]:
-    """In what other ways programs go wrong that contain the cause, each made small."""
+    """Other kinds of failures of programs that contain the cause, each one reduced."""
     trial = minimal.trial
     plain = replace(trial, confirm_on=None, limit=SHRINK_LIMIT, witnessed=Counter())
     cause = Cause(minimal.cause.telling)
@@ -181,7 +188,7 @@ def _other_faces(met: Law, minimal: Minimal) -> list[Minimal]:
 
 
 def _written(path: Path, text: str) -> str:
-    """The file with a report; empty where it could not be written."""
+    """Write a report and return its file; empty if it could not be written."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(f"{text}\n")

@@ -1,4 +1,4 @@
-"""Keeps lines of pytest and of pytest-xdist off the terminal if Lockstep's own lines say the same."""
+"""Keep lines of pytest and of pytest-xdist off the terminal if Lockstep's own lines say the same."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""The options of a run of the laws: those of `lockstep check`, and those that Lockstep adds to pytest's."""
+"""The options of a run of the laws, for `lockstep check` and for pytest."""
 
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -13,7 +13,7 @@ IMPLEMENTATION: Mapping[str, Any] = {
     "help": "check this class or factory, which takes the module to wrap (a module's name, or a path ending in .py); "
     "may be given several times (default: the suite checks itself and the implementations that it ships)",
 }
-# By their names; what else argparse and pytest are told alike.
+# The keyword arguments by option, which are the same for argparse and pytest.
 OPTIONS: Mapping[str, Mapping[str, Any]] = {
     "--world": {
         "action": "append",
@@ -63,6 +63,6 @@ OPTIONS: Mapping[str, Mapping[str, Any]] = {
 
 
 def add_options(add: Callable[..., Any]) -> None:
-    """Adds all but the implementations, by argparse's `add_argument` or pytest's `addoption`."""
+    """Add all options but the implementations. ``add``: argparse's `add_argument` or pytest's `addoption`."""
     for name, told in OPTIONS.items():
         add(name, **told)

@@ -1,6 +1,6 @@
-"""A run that has so much time, and no number of examples: each law has a part of what is left when its turn comes.
+"""A run with a time instead of a number of examples. Each law gets a part of the time that is left when its turn comes.
 
-Most of it goes to laws that have seen least: of what the runs for other laws have shown, enough has been seen.
+Laws that have been judged on the fewest runs get most of it. Runs made for other laws count.
 """
 
 import re
@@ -14,13 +14,13 @@ from lockstep.properties.running.profiles import TIMES_AS_LONG
 from lockstep.properties.searching.others import Others
 from lockstep.properties.searching.seldom import Seldom
 
-PORTION, MOST = 5, 10_000  # examples of a law on sim: at least, and at most
-SECONDS = {False: 0.02, True: 0.05}  # of an example, until some have run: on sim, and on real processes
+PORTION, MOST = 5, 10_000  # the least and the most examples of a law on sim
+SECONDS = {False: 0.02, True: 0.05}  # assumed for an example until some have run: on sim, and on real processes
 _UNITS = {"s": 1, "m": 60, "h": 3600}
 
 
 def seconds_of(words: str) -> float:
-    """The seconds of a text such as "90", "60s", "5m" or "1h". Raises Unusable for any other."""
+    """The seconds of a text like "90", "60s", "5m" or "1h". Raises Unusable for any other text."""
     match = re.fullmatch(r"(\d+(?:\.\d+)?)([smh]?)", words.strip())
     if match is None or not float(match[1]):
         raise Unusable(f"--budget {words}: write a time, such as 60s, 5m or 1h")
@@ -29,10 +29,11 @@ def seconds_of(words: str) -> float:
 
 @dataclass(frozen=True)
 class Wanted:
-    """The programs that a law still wants: a ``share`` of its level, and no more than it lacks to it.
+    """The programs to draw for a law: at most a ``share`` of the common level, and at most as many as it lacks to that
+    level.
 
-    ``seen``: the runs on which it was judged already; ``real``: on real processes, where a law wants a tenth of the
-    programs; ``seconds``: of one of them.
+    ``seen``: the number of runs on which it was judged already. ``real``: on real processes, where a law needs a tenth
+    of the programs. ``seconds``: the time of one program.
     """
 
     share: float
@@ -41,7 +42,7 @@ class Wanted:
     seconds: float = 1.0
 
     def time(self, level: float) -> float:
-        """The seconds of the programs that are drawn for it, if each law is to be judged on so many runs on sim."""
+        """The seconds of the programs drawn for it, if each law is to be judged on ``level`` runs on sim."""
         level = level / TIMES_AS_LONG if self.real else level
         return self.seconds * max(0.0, min(level * self.share, level - self.seen))
 
@@ -60,7 +61,7 @@ def level(laws: Iterable[Wanted], seconds: float) -> float:
 
 @dataclass
 class Pace:
-    """``seconds``: for all laws that this process holds, from the first on. ``processes``: that share the laws."""
+    """The time of a run. ``seconds``: for all laws of this process. ``processes``: the number that share the laws."""
 
     seconds: float
     processes: int = 1
@@ -69,15 +70,17 @@ class Pace:
     _spent: dict[bool, tuple[int, float]] = field(default_factory=dict)
 
     def expect(self, held: Iterable[tuple[str, Law, bool, Others]]) -> None:
-        """Says which laws all processes will hold: the name of the implementation, the law, whether on real processes,
-        and the laws that are held together with it.
+        """Announce the laws that all processes will check.
+
+        Each item: the implementation's name, the law, true for real processes, and the laws that are checked together
+        with it.
         """
         for name, law, real, others in held:
             others.seldom = others.seldom or Seldom()
             self._left[name, law.name, real] = law, others
 
     def until(self, name: str, law: Law, real: bool) -> float:
-        """The time at which a law that begins now is to end, by `time.monotonic`."""
+        """The time by `time.monotonic` at which a law that begins now must end."""
         now = time.monotonic()
         self._ends = self._ends or now + self.seconds
         left = max(0.0, self._ends - now)
@@ -87,7 +90,7 @@ class Pace:
         return now + min(left, mine.time(level([mine, *wants], left * self.processes)))
 
     def _wants(self, law: Law, real: bool, others: Others) -> Wanted:
-        """The other processes are taken to have shown it as often as this one."""
+        """The programs that a law still needs. Other processes are assumed to have judged it as often as this one."""
         return Wanted(law.share, real, others.shown[sentence(law)] * self.processes, self._seconds(real))
 
     def _seconds(self, real: bool) -> float:
@@ -95,11 +98,11 @@ class Pace:
         return seconds / examples if examples else SECONDS[real]
 
     def spent(self, real: bool, examples: int, seconds: float) -> None:
-        """Takes note of how long a law took for so many examples that passed."""
+        """Note the time that a law took for so many passed examples."""
         before, took = self._spent.get(real, (0, 0.0))
         self._spent[real] = before + examples, took + seconds
 
 
 def portion(real: bool) -> int:
-    """The examples after which a law looks at the clock, and which it has however little time is left."""
+    """The number of examples between two looks at the clock. A law gets so many however little time is left."""
     return max(1, PORTION // TIMES_AS_LONG) if real else PORTION

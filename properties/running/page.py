@@ -1,4 +1,4 @@
-"""The page of a run: `lockstep check --html`. Each defect's program is run once more for its picture."""
+"""The HTML page of a run: `lockstep check --html`. The program of each defect is run once more for its picture."""
 
 import dataclasses
 from collections.abc import Mapping, Sequence
@@ -19,7 +19,7 @@ from lockstep.properties.verdict import LawBroken, Refused
 
 
 def write(path: Path, bench: Bench, filed: Sequence[Mapping[str, Any]], about: Mapping[str, str]) -> None:
-    """Write the page of what laws have filed. ``about``: what is said of the run."""
+    """Write the page from the data that laws have filed. ``about``: facts on the run."""
     told = [dataclasses.asdict(each) for each in targets(filed)]
     of = {each.name: each for each in bench.implementations}
     pictures = {}
@@ -33,7 +33,7 @@ def write(path: Path, bench: Bench, filed: Sequence[Mapping[str, Any]], about: M
 
 
 def _picture(bench: Bench, of: Implementation, told: str) -> Lanes | None:
-    """The lanes of a defect's program; None where it is no program, or does not come to its end."""
+    """The lanes of a defect's program. None if the text is no program, or if the program does not run to its end."""
     try:
         scenario = read(told)
         model = CostModel(scale=as_large_as(scenario))

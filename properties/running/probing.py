@@ -1,4 +1,4 @@
-"""Probes of claims that code neither makes nor declines: tried on a few examples, and reported."""
+"""Probes: claims that the code neither makes nor declines are tried on a few examples and reported."""
 
 import contextlib
 from collections import Counter
@@ -31,16 +31,17 @@ from lockstep.properties.verdict import (
 )
 
 EXAMPLES = 20
-# What sharded optimizers are tried with; the rest is about what wraps a model.
+# The claims that are probed for sharded optimizers; the others are about wrappers of a model.
 OF_OPTIMIZERS = ("tied_parameters", "unfreezing", "missing_gradients")
-# Of several claims that a law would do with, that counts which the code comes closest to keeping.
+# If any of several claims enables a law, the best verdict counts.
 NO_FAILURE = (HOLDS, REFUSES, NOT_RUNNABLE, IMPOSSIBLE, SHOWS_NOTHING)
 BEST_FIRST = (*NO_FAILURE, *(kind.verdict for kind in (Wasteful, Crashes, Hangs, SilentlyWrong)))
 
 
 def alternatives(law: Law, implementation: Implementation) -> list[Claims]:
-    """The claims with which the law would be about the implementation, were it to claim one thing more of which it says
-    nothing; none where the law is about it as it is, or where it declines what the law needs.
+    """The claims that would enable the law: the implementation's own with one more of which it says nothing.
+
+    None if the law applies already, or if the implementation declines a claim that the law needs.
     """
     if concerns(law, implementation.claims):
         return []
@@ -48,20 +49,21 @@ def alternatives(law: Law, implementation: Implementation) -> list[Claims]:
 
 
 def one_more(implementation: Implementation) -> Iterator[Claims]:
-    """The claims of an implementation with one more that it says nothing of, and may be right about all the same."""
+    """The claims of an implementation, each time with one more that it says nothing of and may fulfil nevertheless."""
     for each in fields(Claims):
         declared, shape = told(each), implementation.shape
         lacks = declared.lacking is not None and shape is not None and declared.lacking(shape)
         wrappers = implementation.claims.is_optimizer and each.name not in OF_OPTIMIZERS
         if each.name in implementation.undeclared and not lacks and not wrappers:
             for value in (value for value in declared.probed if value != getattr(implementation.claims, each.name)):
-                with contextlib.suppress(ValueError):  # it goes with none of what is claimed
+                with contextlib.suppress(ValueError):  # it contradicts another claim
                     yield replace(implementation.claims, **{each.name: value})
 
 
 def probe(law: Law, trial: Trial, known: Sequence[Defect] = ()) -> tuple[str, int]:
-    """The verdict of a law in words, and the number of examples; the same in every run. ``known``: the defects that are
-    set aside; if they leave nothing to draw, the verdict says that it cannot be told.
+    """The verdict of a law in words, and the number of examples; the same in every run.
+
+    ``known``: the defects to set aside. If they leave nothing to draw, the verdict says that the law cannot be judged.
     """
     ends, examples = [], 0
     for claims in alternatives(law, trial.implementation):
@@ -73,7 +75,7 @@ def probe(law: Law, trial: Trial, known: Sequence[Defect] = ()) -> tuple[str, in
         tried = replace(trial, implementation=claiming, limit=SHRINK_LIMIT, witnessed=Counter(), aside=aside)
         search = partial(searched, draws=aside.draws())
         found = search(law, tried, EXAMPLES, seed_value=0, shrink=False)
-        if any(took_the_clock(failure.broken) for failure in found.failures):  # or the machine was slow
+        if any(took_the_clock(failure.broken) for failure in found.failures):  # a hang, or a slow machine
             found = search(law, replace(tried, limit=None), EXAMPLES, seed_value=0, shrink=False)
         if refused_for_the_past(law, tried, found):
             tried = replace(tried, apart=True, witnessed=Counter())

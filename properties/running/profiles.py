@@ -1,15 +1,15 @@
-"""Hypothesis' profiles: how many examples a law gets, and whether they are new ones in every run.
+"""Hypothesis' profiles: the number of examples of a law, and whether each run draws new ones.
 
-Which there are:
+The profiles:
 
-    dev      a few, new ones each time; what once failed is tried again first
+    dev      a few, new ones each time; earlier failures are tried first
     ci       more, the same each time
-    release  as many as ci, but from a seed that is printed, so that a run that was stopped can go on
-    nightly  many, as in release, in portions
+    release  as many as ci, from a printed seed, so that a stopped run can resume
+    nightly  many, in portions, otherwise as release
 
-In dev and ci implementations share a law's examples where many are under test, as without --impl: so the laws on what
-ships take less than three minutes in dev on two cores, and the whole suite less than half an hour in ci. What ships is
-held to the full number in the others, which take hours.
+In dev and ci, many implementations under test share a law's examples, as in a run without --impl. So the laws on the
+shipped implementations take less than three minutes in dev on two cores, and the whole suite less than half an hour in
+ci. In the other profiles each implementation gets the full number, which takes hours.
 """
 
 import os
@@ -21,21 +21,22 @@ from hypothesis.errors import InvalidArgument
 from lockstep.properties.implementations import SLOW, Unusable
 from lockstep.properties.running.record import Record
 
-# So many times as long takes an example on real processes, which confirm more than they find, or of FSDP on sim.
+# An example takes so many times as long on real processes, or with FSDP on sim. Real processes confirm more than they
+# find.
 TIMES_AS_LONG = 10
-# How many implementations have their full number of examples in dev and ci, and what more of them share: two, and four,
-# for each of those that ship.
+# In dev and ci, at most `FULLY` implementations get the full number of examples. More of them share `SHARED`, which
+# gives each shipped one two examples in dev and four in ci.
 FULLY, SHARED = 3, {"dev": 30, "ci": 56}
-FEW = 20  # examples of a law that show little
+FEW = 20  # fewer examples of a law than this show little
 LONG = ("release", "nightly")
-USUAL = 100  # examples of a law in dev, and where no profile of these is chosen
-# Examples after which a long search begins afresh, with a seed of its own, and a record is kept.
+USUAL = 100  # examples of a law in dev, and if none of these profiles is chosen
+# The examples of one portion of a long search. Each portion has its own seed and is recorded.
 PORTION = 500
 
 
 def register() -> None:
-    """Registers the profiles, and chooses one where no option does."""
-    # Hypothesis itself derandomizes where it sees CI, so each says what it is.
+    """Register the profiles, and choose one if no option does."""
+    # Hypothesis derandomizes by default if it detects CI, so each profile says what it wants.
     settings.register_profile("dev", max_examples=USUAL, derandomize=False)
     settings.register_profile("ci", max_examples=500, derandomize=True, database=None)
     settings.register_profile("release", max_examples=500, derandomize=False)
@@ -44,21 +45,21 @@ def register() -> None:
 
 
 def examples(real: bool, implementations: int = 1, profile: str = "", slow: bool = False) -> int:
-    """The number of examples that a profile (default: the chosen one) gives a law, on one of so many implementations.
+    """The examples of a law on one of ``implementations`` implementations, in a profile (default: the current one).
 
-    ``real``: on processes of their own. ``slow``: the implementation is, which a long run does not spare.
+    ``real``: on real processes. ``slow``: the implementation is slow, so it gets fewer, except in long profiles.
     """
     name = profile or settings.get_current_profile_name()
     most = settings.get_profile(name).max_examples
     for short, shared in SHARED.items():
-        # By what it begins with, as an option of Hypothesis' makes it "ci-with-verbose-verbosity".
+        # Compared by prefix, because an option of Hypothesis changes the name to "ci-with-verbose-verbosity".
         if name.startswith(short) and implementations > FULLY:
             most = max(1, shared // implementations)
     return max(1, most // TIMES_AS_LONG) if real or (slow and not name.startswith(LONG)) else most
 
 
 def of_so_many(most: int, implementation: str, real: bool) -> int:
-    """The share of so many examples that a law gets on an implementation; ``real``: on real processes."""
+    """The examples of a law on an implementation, of at most ``most``. ``real``: on real processes."""
     return max(1, most // TIMES_AS_LONG) if real or implementation in SLOW else most
 
 
@@ -72,9 +73,9 @@ def told_if_few(world: str, implementations: int, profile: str = "") -> str:
 
 
 def run_seed(given: str | None, profile: str, record: Record | None) -> str | None:
-    """The seed of a run: the user's, else that of the record, else a new one for every long run and every record.
+    """The seed of a run: the user's, else the record's, else a new one for a long run or a new record.
 
-    None leaves it to Hypothesis, which then also tries again what once failed. Begins the record. Raises Unusable.
+    None lets Hypothesis choose, which then also tries earlier failures first. Begins the record. Raises Unusable.
     """
     try:
         derandomized = settings.get_profile(profile).derandomize
@@ -91,5 +92,5 @@ def run_seed(given: str | None, profile: str, record: Record | None) -> str | No
 
 
 def seed_of(*what: object) -> int:
-    """The seed of one part of a run, from that of the whole and what tells the parts from one another."""
+    """The seed of one part of a run, computed from the seed of the run and the names of the part."""
     return random.Random(" ".join(map(str, what))).getrandbits(64)

@@ -1,5 +1,6 @@
-"""A record of a run, kept in a folder: the seed, and which examples of which law have passed. A run that was stopped
-goes on from there; what has changed since is run again.
+"""A record of a run in a folder: the seed, and which examples of which law have passed.
+
+A stopped run resumes from there. Portions whose sources have changed since are run again.
 """
 
 import contextlib
@@ -13,9 +14,9 @@ from lockstep.properties.running.sources import fingerprint
 
 
 class Record:
-    """A file of one JSON object a line, to which every process of a run appends.
+    """A file with one JSON object per line, to which every process of a run appends.
 
-    The first line holds what the whole run has in common, each other line a portion of examples that a law has passed.
+    The first line holds the data of the whole run. Each other line holds a portion of examples that a law has passed.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -26,7 +27,7 @@ class Record:
         with self._told():
             folder.mkdir(parents=True, exist_ok=True)
             text = self._file.read_text("utf-8") if self._file.exists() else ""
-        self._whole = text[: text.rfind("\n") + 1]  # the last line of a run that was killed may be cut off
+        self._whole = text[: text.rfind("\n") + 1]  # if a run was killed, its last line may be incomplete
         for number, line in enumerate(self._whole.splitlines(), 1):
             try:
                 entry = json.loads(line)
@@ -40,7 +41,7 @@ class Record:
 
     @contextlib.contextmanager
     def _told(self) -> Iterator[None]:
-        """A file that cannot be read or written is one clear line."""
+        """Turn errors in reading or writing the file into Unusable with a message of one line."""
         try:
             yield
         except OSError as error:
@@ -51,8 +52,9 @@ class Record:
             raise Unusable(f"--record {self.folder}: {words}; name a folder of its own for each run") from None
 
     def begin(self, seed: str | None) -> None:
-        """Begins the record, or goes on with it; called before any process appends. Raises Unusable for another seed
-        than that of the record.
+        """Begin the record, or continue it. Must be called before any process appends.
+
+        Raises Unusable if the record has another seed.
         """
         if self._whole and seed != self.seed:
             raise Unusable(f"--record {self.folder}: its run has the seed {self.seed}, not {seed}")
@@ -63,29 +65,30 @@ class Record:
             self._append({"seed": seed})
 
     def sources(self, name: str) -> str:
-        """The fingerprint of an implementation, as it was when this was first asked: before it was imported."""
+        """The fingerprint of an implementation at the first call, that is, before the implementation is imported."""
         if name not in self._sources:
             self._sources[name] = fingerprint(name)
         return self._sources[name]
 
     def done(self, of: str, portion: int, name: str) -> Mapping[str, Any]:
-        """The record of a portion that has passed; empty if it has not, or if the sources of the named
-        implementation were others.
+        """The record of a portion that has passed.
+
+        Empty if the portion has not passed, or if it passed with other sources of the named implementation.
         """
         kept: Mapping[str, Any] = self._done.get((of, portion), {})
         return kept if kept.get("sources") == self.sources(name) else {}
 
     def keep(self, of: str, portion: int, name: str, what: Mapping[str, Any]) -> None:
-        """Says that a portion has passed. Where the sources have changed on the way, nobody knows which of them did."""
+        """Record that a portion has passed, unless the sources have changed since the run began."""
         if fingerprint(name) == self.sources(name):
             self._append({"of": of, "portion": portion, "sources": self.sources(name), **what})
 
     def keep_summary(self, lines: Sequence[str], filed: Sequence[Mapping[str, Any]]) -> None:
-        """Writes the end of the run, for people and as data."""
+        """Write the summary of the run, for people and as data."""
         (self.folder / "summary.txt").write_text("\n".join(lines) + "\n")
         (self.folder / "summary.json").write_text(json.dumps({"seed": self.seed, "verdicts": filed}, indent=1) + "\n")
 
     def _append(self, entry: Mapping[str, Any]) -> None:
-        # One write of one short line at the end of the file: those of several processes do not mix.
+        # One write appends one short line, so that lines of several processes do not mix.
         with self._file.open("a") as file:
             file.write(json.dumps(entry) + "\n")

@@ -1,4 +1,6 @@
-"""The selection of tests: every law that an implementation claims, on every world that can have it; or a part."""
+"""Select the tests of a run: each law that an implementation claims, on each world that can run it, or a part
+of these.
+"""
 
 import re
 from collections.abc import Iterable
@@ -15,7 +17,7 @@ from lockstep.properties.searching.others import Others
 
 
 def pairs(bench: Bench) -> list[Any]:
-    """Each implementation on each world, as pytest's parameters."""
+    """Each implementation on each world, as parameters for pytest."""
     skipped = {world: pytest.mark.skip(reason=reason) for world, reason in bench.where.impossible.items()}
     return [
         pytest.param(
@@ -29,20 +31,22 @@ def pairs(bench: Bench) -> list[Any]:
 
 
 def of_kernels(bench: Bench) -> list[str]:
-    """The names of those under test that are kernels."""
+    """The names of the kernels under test."""
     return [one.name for one in bench.implementations if one.claims.kernels]
 
 
 def runs(bench: Bench, item: pytest.Item, probed: bool) -> bool:
-    """True if a test of pytest's is run: one of a law on programs as `is_held` says, and the bench hears of it where
-    it is not; one of kernels where there are any.
+    """True if a test of pytest's is to run.
+
+    A law on programs runs if `is_held` says so; otherwise the bench notes that it was left out. A law on kernels runs
+    if kernels are under test.
     """
     function = getattr(item, "function", None)
     parameters: dict[str, Any] = getattr(item, "callspec").params if hasattr(item, "callspec") else {}  # noqa: B009
     if hasattr(function, "kernel_law"):
         return (
             isinstance(parameters["kernels"], str) and bench.model is None
-        )  # where no kernels are under test there is nothing to run on
+        )  # the parameter is no name if no kernels are under test
     law: Law | None = getattr(function, "law", None)
     if law is None:
         return True
@@ -56,9 +60,7 @@ def runs(bench: Bench, item: pytest.Item, probed: bool) -> bool:
 
 
 def hold_together(bench: Bench, chosen: Iterable[tuple[Implementation, str, Law]]) -> None:
-    """Tells the bench which laws a run holds against which implementation, on which world: each judges what runs for
-    any of them.
-    """
+    """Tell the bench which laws run on which implementation and world. A run made for one of them is judged by all."""
     for implementation, world, law in chosen:
         if concerns(law, implementation.claims):
             bench.others.setdefault((implementation.name, world), Others()).laws.append(law)
@@ -70,8 +72,10 @@ def hold_together(bench: Bench, chosen: Iterable[tuple[Implementation, str, Law]
 
 
 def is_held(law: Law, implementation: Implementation, world: str, probed: bool) -> bool:
-    """True if a law is held against an implementation on a world: not where it is not claimed, or where the world
-    cannot have it. ``probed``: where code neither claims nor declines what it needs it is tried all the same, on sim.
+    """True if a law is checked on an implementation and a world.
+
+    Both the implementation's claims and the world must allow it. ``probed``: on sim, also try a law if the code neither
+    makes nor declines a claim that it needs.
     """
     if not concerns(law, implementation.claims):
         return probed and world == "sim" and bool(alternatives(law, implementation))
@@ -79,8 +83,9 @@ def is_held(law: Law, implementation: Implementation, world: str, probed: bool) 
 
 
 def plainest_first(bench: Bench, item: pytest.Item) -> tuple[int, tuple[int, int], int]:
-    """Sorts the tests of a run against a user's code: by worlds, then by laws, the plainest first, then by
-    implementations; what is about kernels comes last.
+    """The sort key for the tests of a user's run: worlds, then laws, the plainest first, then implementations.
+
+    Tests of kernels come last.
     """
     law: Law | None = getattr(getattr(item, "function", None), "law", None)
     if law is None:
@@ -90,7 +95,10 @@ def plainest_first(bench: Bench, item: pytest.Item) -> tuple[int, tuple[int, int
 
 
 def part(shard: str | None, items: list[pytest.Item]) -> list[pytest.Item]:
-    """The tests of one part: every n-th on each world, since worlds differ in what a test costs. Raises Unusable."""
+    """The tests of one part of a run: every n-th one on each world, because tests of different worlds differ in cost.
+
+    Raises Unusable.
+    """
     if shard is None:
         return items
     match = re.fullmatch(r"(\d+)/(\d+)", shard)

@@ -1,4 +1,4 @@
-"""All laws against one implementation, without a run of pytest: which there are to hold, and how each is held."""
+"""Check all laws on one implementation without a pytest run."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -28,7 +28,7 @@ Record = Callable[[str, object], None]
 
 @dataclass(frozen=True)
 class Held:
-    """A law, and where it is held. ``run`` is the body of its test, see `lockstep.properties.running.hold.hold`."""
+    """A law to check, and its world. ``run`` is the body of its test, see `lockstep.properties.running.hold.hold`."""
 
     number: str
     law: str
@@ -37,16 +37,21 @@ class Held:
 
 
 class Session:
-    """One implementation on its worlds; every process that it starts ends with `close`.
+    """One implementation on its worlds. `close` ends every process that it has started.
 
-    ``target``: a class, a function, or the name of either. ``claims``: in place of what it declares. ``world``: the
-    name of a world, or several. ``laws``: numbers such as "P6", or words of a law's name; None: all. ``examples``:
-    programs for each law on sim, a tenth of them on real processes; None: as many as `lockstep check` has. ``seed``:
-    None: new programs each time. ``report``: the folder for scripts of failures. ``say`` is given a line while a law
-    takes long. ``model``: a function that makes a model of the user's own, or its name; laws are held on that alone.
-    ``cuda_stubs``: without a GPU, calls that only order work on one do nothing.
+    - ``target``: a class or function, or its name.
+    - ``claims``: claims that replace the declared ones.
+    - ``world``: the name of a world, or several names.
+    - ``laws``: numbers like "P6", or words of a law's name; None: all laws.
+    - ``examples``: programs for each law on sim, and a tenth of that on real processes; None: as many as `lockstep
+      check` has.
+    - ``seed``: None: new programs each time.
+    - ``report``: the folder for scripts of failures.
+    - ``model``: a function that makes the user's own model, or its name; laws are then checked on that model alone.
+    - ``cuda_stubs``: without a GPU, let CUDA calls that only order work do nothing.
+    - ``say``: called with a line of progress if a law takes long.
 
-    Raises Unusable, in one line, for what cannot be put under test.
+    Raises Unusable with a message of one line for a target that cannot be tested.
     """
 
     def __init__(
@@ -98,8 +103,9 @@ class Session:
             raise
 
     def held(self, probed: bool, docket: Docket | None = None) -> Iterator[Held]:
-        """Every law that is to be held, on each world that can have it, the plainest first. ``probed``: also what is
-        merely tried. ``docket``: see `lockstep.properties.running.hold.hold`.
+        """The laws to check on each world that can run them, the plainest first.
+
+        ``probed``: include laws that are only tried. ``docket``: see `lockstep.properties.running.hold.hold`.
         """
         if self.implementation.claims.kernels:
             for test in every_kernel_law().values():
@@ -114,13 +120,13 @@ class Session:
         else:
             held = [(law, world) for world in worlds for law in laws]
             held = [(law, world) for law, world in held if is_held(law, self.implementation, world, probed)]
-            if held and probed:  # else who asks may hold some of them and not the others
+            if held and probed:  # without probing, the caller may run only some of these laws
                 hold_together(self._bench, [(self.implementation, world, law) for law, world in held])
         for law, world in held:
             yield Held(law.number, sentence(law), world, self._program(law, world, docket))
 
     def close(self) -> None:
-        """Ends every process."""
+        """End every process."""
         self._bench.close()
 
     def trial(self, world: str) -> Trial:
@@ -149,7 +155,7 @@ class Session:
 
 
 def _chosen(laws: str | Sequence[str] | None) -> set[str]:
-    """The names of the tests of the laws that are meant. Raises Unusable where a word means none."""
+    """The names of the tests of the chosen laws. Raises Unusable if a word matches no law."""
     if laws is None:
         return {name for _, name, _ in every_text()}
     chosen = set[str]()

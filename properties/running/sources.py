@@ -1,5 +1,6 @@
-"""The sources on which a verdict depends besides the seed: that of the implementation, found without importing it,
-that of Lockstep, and the installed packages.
+"""The sources on which a verdict depends besides the seed.
+
+These are the implementation's, found without importing it, Lockstep's own, and the installed packages.
 """
 
 import ast
@@ -16,16 +17,16 @@ from typing import TypeVar
 from lockstep.home import PACKAGE
 
 _HOUSE = tuple(PACKAGE / package for package in ("impls", "oracle", "properties", "worlds"))
-_RESOLVED = tuple(folder.resolve() for folder in (PACKAGE, *_HOUSE))  # in a clone the latter are links
+_RESOLVED = tuple(folder.resolve() for folder in (PACKAGE, *_HOUSE))  # in a clone, the subpackages are symbolic links
 _STANDARD = tuple(Path(sysconfig.get_path(kind)).resolve() for kind in ("stdlib", "platstdlib"))
 _INSTALLED = {"site-packages", "dist-packages"}
 _Read = TypeVar("_Read")
 
 
 def fingerprint(name: str) -> str:
-    """A hash of all of it, for the implementation that "package.module:attribute" or "path/to/file.py:attribute" names.
+    """A hash of all sources for the implementation "package.module:attribute" or "path/to/file.py:attribute".
 
-    What is installed counts by its version, but for the implementation's own package.
+    Installed packages count by their version, except for the implementation's own package.
     """
     files = {str(path.relative_to(PACKAGE)): path for folder in _HOUSE for path in folder.rglob("*.py")}
     files |= sources(name)
@@ -42,8 +43,9 @@ def digest(text: str) -> str:
 
 
 def sources(name: str) -> dict[str, Path]:
-    """By module: the implementation's file, and those of what it imports, wherever in the file, and so on. Not those
-    that are installed or Lockstep's.
+    """The implementation's file and all files that it imports, directly or not, by module.
+
+    Imports anywhere in a file count. Installed packages and Lockstep itself are left out.
     """
     place = name.rpartition(":")[0]
     own = place.partition(".")[0]
@@ -59,7 +61,7 @@ def sources(name: str) -> dict[str, Path]:
 
 
 def _counts(path: Path, installed: bool) -> bool:
-    """True if a file is the user's; ``installed``: what is installed counts too."""
+    """True if a file is the user's. ``installed``: installed files count too."""
     resolved = path.resolve()
     if _INSTALLED & {*path.parts, *resolved.parts}:
         return installed
@@ -67,11 +69,11 @@ def _counts(path: Path, installed: bool) -> bool:
 
 
 def _located(module: str) -> Iterator[tuple[str, Path]]:
-    """The files of a module and of the packages that it is in, as far as there are any."""
+    """The files of a module and of the packages that contain it, as far as they exist."""
     dotted, *rest = module.split(".")
     try:
         spec: ModuleSpec | None = importlib.util.find_spec(dotted) if dotted else None
-    except (ImportError, ValueError):  # somebody's own way of importing, or a module that does not say
+    except (ImportError, ValueError):  # a custom importer, or a module without a spec
         return
     while spec is not None:
         if spec.has_location and spec.origin is not None:
@@ -79,12 +81,12 @@ def _located(module: str) -> Iterator[tuple[str, Path]]:
         if not rest or not spec.submodule_search_locations:
             return
         dotted += "." + rest.pop(0)
-        # Of importlib's own: that of importlib.util would import the package.
+        # PathFinder's `find_spec`, because the one of importlib.util would import the package.
         spec = PathFinder.find_spec(dotted, spec.submodule_search_locations)
 
 
 def _absolute(imported: str, module: str, path: Path) -> str:
-    """A module's name in full, as an import in that module means it: a dot in front stands for its package."""
+    """The full name of a module that is imported in another one. Leading dots stand for packages."""
     name = imported.lstrip(".")
     if (level := len(imported) - len(name)) == 0:
         return name
@@ -93,7 +95,7 @@ def _absolute(imported: str, module: str, path: Path) -> str:
 
 
 def _read(path: Path, as_what: Callable[[Path, int, int], _Read]) -> _Read | None:
-    """The content of a file, read once for as long as it does not change; None if it cannot be read."""
+    """The content of a file, read again only if the file has changed; None if it cannot be read."""
     try:
         state = path.stat()
         return as_what(path, state.st_mtime_ns, state.st_size)
@@ -116,7 +118,7 @@ def _imports(path: Path, changed: int, size: int) -> frozenset[str]:
     for node in nodes:
         if isinstance(node, ast.Import):
             imports |= {alias.name for alias in node.names}
-        elif isinstance(node, ast.ImportFrom):  # what is imported from a package may be a module
+        elif isinstance(node, ast.ImportFrom):  # a name imported from a package may be a module
             begin = "." * node.level + (f"{node.module}." if node.module else "")
             imports |= {begin + alias.name for alias in node.names}
     return frozenset(imports)

@@ -1,4 +1,4 @@
-"""The target of a caller, a class, a function or a name, as a name by which ranks find it."""
+"""The name by which ranks find a target: a class or a function."""
 
 import inspect
 import operator
@@ -14,9 +14,10 @@ from lockstep.properties.ranks.lookup import give
 
 
 def name_of(target: str | Callable[..., Any]) -> str:
-    """The name of a target: "package.module:attribute", or "path/to/file.py:attribute" where it cannot be imported by
-    a module's name. A class or function that no other process can have, as of a notebook, gets a name in this one.
+    """The name of a target: "package.module:attribute", or "path/to/file.py:attribute" if its module cannot be
+    imported.
 
+    A class or function that exists in this process alone, for example in a notebook, gets a name valid in this process.
     Raises Unusable.
     """
     if isinstance(target, str):
@@ -34,7 +35,7 @@ def name_of(target: str | Callable[..., Any]) -> str:
 
 
 def _in(module: ModuleType, attribute: str) -> Any:
-    """The object under a name in a module, dotted if it stands in a class; None if there is none."""
+    """The object with a dotted name in a module; None if there is none."""
     try:
         return operator.attrgetter(attribute)(module)
     except AttributeError:
@@ -42,7 +43,7 @@ def _in(module: ModuleType, attribute: str) -> Any:
 
 
 def why_only_here(target: Any) -> str:
-    """The reason why no other process can have a target, in words that end a sentence."""
+    """The reason why no other process can import a target, worded as the end of a sentence."""
     if inspect.isclass(target) or inspect.isfunction(target):
         if "<locals>" in target.__qualname__ or target.__name__ == "<lambda>":
             return "it is defined inside a function"
@@ -51,7 +52,7 @@ def why_only_here(target: Any) -> str:
 
 
 def _is_imported_as(name: str, file: str) -> bool:
-    """True if another process that imports by this name gets this file."""
+    """True if another process that imports this name gets this file."""
     spec: ModuleSpec | None = None
     path: Any = None
     for end in range(1, name.count(".") + 2):

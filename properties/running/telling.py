@@ -7,8 +7,8 @@ from typing import Any
 
 from lockstep.properties.defects.ledger import Ledger
 
-EVERY = 10.0  # seconds between two lines that say how far a run is
-LOOKED_FOR = 0.25  # seconds after which notes of other processes are read
+EVERY = 10.0  # seconds between two lines on progress
+LOOKED_FOR = 0.25  # seconds between two looks at the notes of other processes
 
 
 class Teller:
@@ -44,7 +44,7 @@ class Teller:
                         self._say(f"{face['report']}\n")
 
     def ended(self, filed: Mapping[str, Any] | None) -> None:
-        """Note that a law has ended. ``filed``: the data that it filed, if it came so far."""
+        """Note that a law has ended. ``filed``: the data that it filed, if any."""
         self.look()
         with self._lock:
             self._ended += 1

@@ -14,10 +14,10 @@ NOTHING_DRAWN = "with these claims, no program can be drawn for this law"
 
 
 def without_failure(trial: Trial, found: Search, unseen: Sequence[str]) -> tuple[str, str]:
-    """The verdict where no failure remains, and why it is no better; empty where the law holds.
+    """The verdict if no failure remains, and the reason if the law does not hold; the reason is empty if it holds.
 
-    ``found``: what the search has found; failures in it did not stand when they were run again. ``unseen``: what the
-    law is about and never took place.
+    ``found``: the result of the search; failures in it did not occur when run again. ``unseen``: the witnesses of the
+    law that never took place.
     """
     if found.failures:
         return SIM_ONLY, ON_SIM_ALONE

@@ -1,4 +1,4 @@
-"""The place of a run: the worlds, the device, and the reasons why this machine or command cannot have them."""
+"""The worlds and the device of a run, and the reasons why this machine or command cannot have a world."""
 
 import argparse
 from collections.abc import Mapping
@@ -15,19 +15,19 @@ from lockstep.worlds.sim.world import SimWorld
 
 WORLDS = ("sim", "gloo", "nccl", "torchrun")
 DEFAULT = ("sim", "gloo")
-STARTED_HERE = ("sim", "gloo", "nccl")  # by a command alone; the last is a job's
+STARTED_HERE = ("sim", "gloo", "nccl")  # worlds that a command starts itself; the ranks of torchrun belong to a job
 
 
 @dataclass(frozen=True)
 class Where:
-    """The worlds that were asked for, and those that cannot be had here: world -> reason, on a line. See `decide`."""
+    """The requested worlds, and those that cannot run here: world -> reason, in one line. See `decide`."""
 
     worlds: tuple[str, ...]
     device: str | None  # None: each world's usual one
     in_process: bool
     any_order: bool
     ranks_per_gpu: int
-    machine: Mapping[str, Any]  # of `worlds.devices.look`; empty where nobody needed to look
+    machine: Mapping[str, Any]  # from `worlds.devices.look`; empty if it was not needed
     impossible: Mapping[str, str]
 
     def start(self, name: str) -> World:
@@ -101,14 +101,17 @@ def decide(
 
 
 def add_world(parser: argparse.ArgumentParser) -> None:
-    """The options of a command that say where its ranks run: for `start_for`."""
+    """Add the options that say where the ranks of a command run, for `start_for`."""
     parser.add_argument("--world", choices=STARTED_HERE, default="gloo", help="where ranks run (default: %(default)s)")
     parser.add_argument("--device", choices=devices.DEVICES, help="of their tensors (default: cuda for nccl, else cpu)")
     parser.add_argument("--ranks-per-gpu", type=int, default=1, metavar="N", help="nccl: N share a GPU (default: 1)")
 
 
 def start_for(parser: argparse.ArgumentParser, asked: argparse.Namespace, ranks: int, any_order: bool = False) -> World:
-    """The world that a command is asked for, for so many ranks. Ends the command in one line where it cannot be had."""
+    """The world requested by the options of a command, with so many ranks.
+
+    Ends the command with a message of one line if the world cannot run here.
+    """
     try:
         world = decide([asked.world], asked.device, False, asked.ranks_per_gpu, False, any_order).start(asked.world)
     except Unusable as error:

@@ -1,4 +1,4 @@
-"""Saving and loading in a script: whole tensors by the methods of `Sharded`, else torch's own state dicts."""
+"""Saving and loading in a script: full tensors by the methods of `Sharded`, else torch's own state dicts."""
 
 from lockstep.oracle import hyperparameters
 from lockstep.properties.naming import SAVES
@@ -7,7 +7,7 @@ from lockstep.properties.script.writer import Writer
 
 
 def save(writer: Writer, everything: bool = True) -> list[str]:
-    """The state of everything, or the weights alone."""
+    """The lines that save everything, or the weights alone."""
     if writer.in_pieces:
         state = "kept(wrapped.full_optimizer_state()), copy.deepcopy(options())"
         lines = ["saved = kept(wrapped.full_parameters()), copy.deepcopy(dict(model.named_buffers()))"]
@@ -23,7 +23,10 @@ def save(writer: Writer, everything: bool = True) -> list[str]:
 
 
 def take_up(writer: Writer, everything: bool) -> list[str]:
-    """Everything that was saved, or the weights; the rest begins afresh, and masters are made from what was loaded."""
+    """The lines that load everything, or the weights alone.
+
+    In the latter case the rest begins afresh, and master weights are made from the loaded ones.
+    """
     if writer.in_pieces:
         state = "copy.deepcopy(ended(saved_state))" if everything else "None"
         lines = [f"wrapped.load_full(copy.deepcopy(ended(saved[0])), {state})"]
@@ -50,7 +53,7 @@ def _options(writer: Writer, told: str) -> list[str]:
 
 
 def at_the_start(writer: Writer) -> list[str]:
-    """The options as they begin: of all groups, or, where each has an optimizer, of those that have parameters."""
+    """The lines that reset the options of all groups or, if each has its own optimizer, of those with parameters."""
     settings = [*hyperparameters.at_the_start(writer.scenario)]
     if writer.several:
         settings = [settings[number] for (number,) in writer.scenario.optimizers]
@@ -58,5 +61,5 @@ def at_the_start(writer: Writer) -> list[str]:
 
 
 def for_nothing(writer: Writer) -> list[str]:
-    """The state of everything saved, and nothing done with it."""
+    """The lines that save everything without using it."""
     return ["", f"# {SAVES}", *save(writer)]

@@ -1,4 +1,4 @@
-"""The construction of the model and of what wraps it, in a script."""
+"""Construct the model and its wrapper, in a script."""
 
 from lockstep.properties.ranks import adapter
 from lockstep.properties.script import optimizers, throughout
@@ -8,7 +8,7 @@ from lockstep.properties.script.writer import SWITCH, Writer
 
 
 def construct(writer: Writer) -> list[str]:
-    """The model, as it is frozen now, and the implementation around it."""
+    """The lines that make the model with its present frozen parameters, and the implementation around it."""
     cap, takes = writer.implementation.cap, writer.implementation.takes
     given = "".join(f", {k}={v!r}" for k, v in adapter.options(cap, takes, writer.scenario).items())
     given += f", {writer.implementation.group}=process_group" if writer.scenario.outsiders else ""
@@ -37,7 +37,10 @@ def construct(writer: Writer) -> list[str]:
 
 
 def equal(writer: Writer) -> list[str]:
-    """All ranks have rank 0's values now, of which the caller's optimizer may make masters."""
+    """The lines at the point where all ranks have rank 0's values.
+
+    The caller's optimizer may then make master weights.
+    """
     lines = []
     if writer.expected is not None and not writer.looks:
         lines = compare("the value", writer.values, by_name(writer.expected.initial))
@@ -46,5 +49,5 @@ def equal(writer: Writer) -> list[str]:
 
 
 def optimizer_of_the_caller(writer: Writer) -> list[str]:
-    """If there is one, and it is the caller who makes it."""
+    """The lines that make the caller's optimizer, if there is one."""
     return optimizers.make(writer) if writer.optimizes and not writer.in_pieces else []

@@ -1,4 +1,4 @@
-"""The definitions at the head of a script: the model of the scenario, and as much of a training loop as it needs."""
+"""The definitions at the head of a script: the model of the scenario, and the necessary part of a training loop."""
 
 from keyword import iskeyword
 from pathlib import Path
@@ -106,7 +106,7 @@ def gradients():
     return {name: p.grad for name, p in tensors().items()}
 """
 
-# The parameter of a name that forward reads, by whether the model is made of plain layers.
+# The code by which forward reads a parameter. The key: the model consists of plain layers.
 READ = {False: "getattr(module, name)", True: "weight_read(name, getattr(module, name))"}
 _GROUP = """
 process_group = dist.new_group({members})
@@ -124,7 +124,7 @@ def head(
     file: str,
     evaluates: bool,
 ) -> str:
-    """Its imports, and the model. ``evaluates``: the reads of forwards without autograd are checked."""
+    """The imports and the model. ``evaluates``: the values read by forwards without autograd are compared."""
     begin = _BEGIN.format(
         headline=_in_a_docstring(headline),
         world_size=scenario.world_size + scenario.outsiders,
@@ -141,7 +141,7 @@ def head(
 
 
 def definitions(implementation: Implementation, scenario: Scenario) -> str:
-    """The functions that ask about a model and what wraps it."""
+    """The functions that access a model and its wrapper."""
     layers = implementation.claims.plain_layers
     held = "weight({})" if layers else "{}"
     places = enumerate(place(scenario, index) for index in range(len(scenario.parameters)))
@@ -155,32 +155,30 @@ def definitions(implementation: Implementation, scenario: Scenario) -> str:
 
 
 def connection(scenario: Scenario) -> str:
-    """The process group, in which a rank knows itself from here on."""
+    """The lines that create the process group and set the rank."""
     return (_CONNECT + _group(scenario)).rstrip()
 
 
 def _group(scenario: Scenario) -> str:
-    """Makes the group of the ranks that train, and lets the others go, if there are any; a rank is one of it then."""
+    """The lines that create the group of training ranks, and end the others; the rank is then the one in the group."""
     return _GROUP.format(members=list(scenario.members)) if scenario.outsiders else ""
 
 
 def may_hold_pieces(implementation: Implementation) -> bool:
-    """True if the script is to speak to it as to what may hold things in pieces, or makes the optimizer itself."""
+    """True if the script must treat it as an implementation that may shard tensors or makes the optimizer itself."""
     if implementation.plain:
         return False
     return implementation.claims.stage is not None or "make_optimizer" in implementation.offers
 
 
 def place(scenario: Scenario, parameter: int, of: str = "model") -> str:
-    """The attribute that holds a parameter: model.a, or model.units[0].a, which is there whatever stands in the place
-    of a unit.
-    """
+    """The attribute that holds a parameter: model.a, or model.units[0].a, which exists even if a unit was replaced."""
     unit = scenario.unit(parameter)
     return ".".join([of, *([] if unit is None else [f"units[{unit}]"]), parameter_name(parameter)])
 
 
 def _model(scenario: Scenario, raises: bool, evaluates: bool, packed: bool, layers: bool) -> list[str]:
-    """The model, perhaps made of plain ``layers``: loss = the sum of products of its parameters with coefficients."""
+    """The model, possibly made of plain ``layers``: loss = the sum of products of its parameters with coefficients."""
     linear = scenario.probe == "linear"
     formula, gradient = ("<c, p>", "c") if linear else ("<c, p * p> / 2", "c * p")
     product = "p" if linear else "p.square() / 2"
@@ -278,7 +276,7 @@ def _forward(scenario: Scenario, raises: bool, packed: bool) -> list[str]:
 
 
 def beside(scenario: Scenario) -> dict[str, str]:
-    """The arguments of the model's forward besides coefficients and an order, as of the probe, with their defaults."""
+    """The arguments of the model's forward besides coefficients and order, with their defaults."""
     happens = {type(event) for event in scenario.program}
     freezes = Freeze in happens or not all(parameter.trainable for parameter in scenario.parameters)
     all_there_are = {"frozen": ("()", freezes), "increment": ("0", scenario.buffers), "fails": ('""', Raise in happens)}
@@ -286,22 +284,22 @@ def beside(scenario: Scenario) -> dict[str, str]:
 
 
 def _path(implementation: str) -> list[str]:
-    """The folders that its import needs beside Python's own."""
+    """The folders that must be on the import path for the implementation."""
     of_a_clone = [HOME] if IS_CLONE and implementation.startswith("lockstep.") else []
     return list(dict.fromkeys([str(Path.cwd()), *of_a_clone]))
 
 
 def _imports(place: str, attribute: str) -> list[str]:
-    """Takes the implementation from where this process did (`properties.ranks.lookup.find`)."""
+    """The lines that import the implementation as this process did (`properties.ranks.lookup.find`)."""
     if is_given(f"{place}:{attribute}"):
         words = f"put {attribute} here in place of this line; it was defined in {place}, and no script can import it"
         return [f"raise SystemExit({words!r})"]
-    attribute = attribute.partition(".")[0]  # a class may stand in another
+    attribute = attribute.partition(".")[0]  # a class may be nested in another
     if not place.endswith(".py"):
         if all(part.isidentifier() and not iskeyword(part) for part in place.split(".")):
             return [f"from {place} import {attribute}"]
         return ["import importlib", "", f"{attribute} = importlib.import_module({place!r}).{attribute}"]
-    # By its path: the file may be called like another module, or as none can be.
+    # By its path, because the file may have the name of another module, or a name that no module can have.
     path = Path(place).resolve()
     lines = ["import importlib.util", "", f"sys.path.append({str(path.parent)!r})"]
     lines += [f"spec = importlib.util.spec_from_file_location({f'{path.stem} in {path.parent}'!r}, {str(path)!r})"]
@@ -310,7 +308,7 @@ def _imports(place: str, attribute: str) -> list[str]:
 
 
 def _in_a_docstring(text: str) -> str:
-    """Any text, so that it does not end the docstring, and stands for itself in it."""
+    """The text escaped for a docstring."""
     text = text.replace("\\", "\\\\").replace('"""', '\\"\\"\\"')
     return "".join(each if each.isprintable() or each == "\n" else repr(each)[1:-1] for each in text)
 

@@ -1,5 +1,7 @@
-"""The definitions of a script for code that shards only plain layers: the model is made of these, and what ranks hold
-in pieces is laid together, as `properties.ranks.layers` and `properties.ranks.pieces` do.
+"""Definitions of a script for code that shards only plain layers.
+
+The model consists of plain layers, and pieces on the ranks are assembled, as in `properties.ranks.layers` and
+`properties.ranks.pieces`.
 """
 
 MODEL = '''

@@ -1,4 +1,4 @@
-"""The definitions of a script if a function makes the wrapper: its methods are known only once it is made."""
+"""Definitions of a script if a function makes the wrapper, whose methods are then known only at run time."""
 
 from lockstep.properties.ranks.names import ARGUMENTS, FINISH_NAMES, IN_A_SCRIPT
 

@@ -1,4 +1,4 @@
-"""The caller's optimizer in a script, or those of each group; masters, and the loss scale."""
+"""The caller's optimizer in a script, or one for each group; master weights, and the loss scale."""
 
 from lockstep.oracle import hyperparameters
 from lockstep.oracle.formats import FORMATS
@@ -11,7 +11,7 @@ from lockstep.properties.script.writer import Writer
 
 
 def make(writer: Writer) -> list[str]:
-    """The caller's optimizer, or one for each group, and masters if there are any."""
+    """The lines that make the caller's optimizer, or one for each group, and master weights if there are any."""
     scenario = writer.scenario
     settings = hyperparameters.at_the_start(scenario)
     lines, groups = [], []
@@ -39,7 +39,7 @@ def make(writer: Writer) -> list[str]:
 
 
 def _made(writer: Writer, make: str, groups: list[str], defaults: str = "") -> list[str]:
-    """An optimizer of these groups, or one of each."""
+    """The lines for one optimizer of these groups, or for one of each group."""
     if writer.several:
         each = [f"    {number}: {make}[{groups[number]}]{defaults})," for (number,) in writer.scenario.optimizers]
         return ["optimizers = {  # by group", *each, "}"]
@@ -47,7 +47,7 @@ def _made(writer: Writer, make: str, groups: list[str], defaults: str = "") -> l
 
 
 def add(writer: Writer) -> list[str]:
-    """The last group, to a sharded optimizer that was made without it."""
+    """The lines that add the last group to a sharded optimizer that was made without it."""
     values = writer.scenario.standings[writer.conditions.added].settings[-1]
     members = ", ".join(held(writer, index) for index in writer.scenario.all_groups[-1].parameters)
     told = f"{{'params': [{members}], {_keywords(values, ': ', quoted=True)}}}"
@@ -55,13 +55,13 @@ def add(writer: Writer) -> list[str]:
 
 
 def held(writer: Writer, tensor: int) -> str:
-    """The parameter that the optimizer steps for a tensor."""
+    """The parameter or master weight that the optimizer steps for a tensor."""
     sixteen = FORMATS[writer.scenario.parameters[tensor].dtype].bytes == 2
     return f'masters["{parameter_name(tensor)}"]' if writer.masters and sixteen else place(writer.scenario, tensor)
 
 
 def state(writer: Writer, tensor: int, name: str) -> str:
-    """The optimizer state of a tensor under a name."""
+    """The optimizer state of a tensor with this name, as code."""
     if writer.in_pieces:
         return f'state("{parameter_name(tensor)}").get("{name}")'
     if name == "master":
@@ -73,13 +73,13 @@ def state(writer: Writer, tensor: int, name: str) -> str:
 
 
 def loss_scale(writer: Writer) -> list[str]:
-    """The loss scale as it begins."""
+    """The lines that set the initial loss scale."""
     assert writer.scenario.loss_scale is not None
     return [f"scale, steps, unscaled, skip = {writer.scenario.loss_scale.initial}, 0, False, False"]
 
 
 def unscale(writer: Writer) -> list[str]:
-    """Gradients divided by the scale; whether one is not finite."""
+    """The lines that divide gradients by the scale, and check if all are finite."""
     if writer.in_pieces:
         return ["unscaled, skip = True, not unscale(scale)"]
     if "unscale_" in writer.implementation.offers:
@@ -90,7 +90,7 @@ def unscale(writer: Writer) -> list[str]:
 
 
 def _keywords(settings: SGD | Adam, between: str, quoted: bool = False) -> str:
-    """The settings of an optimizer as torch takes them; those that are torch's defaults anyway are left out."""
+    """The settings of an optimizer as torch takes them, without torch's defaults."""
     defaults = vars(type(settings)(settings.lr))
     decoupled = isinstance(settings, Adam) and settings.decoupled  # torch's AdamW decays unless told not to
     given = {

@@ -1,4 +1,4 @@
-"""A program as plain torch, event by event; after each, what must be seen."""
+"""A program as plain torch, event by event, with the comparisons after each."""
 
 from functools import partial
 
@@ -25,7 +25,7 @@ def writer_of(
 
 
 def parts(writer: Writer) -> list[list[str]]:
-    """The lines of the construction, and then of every event."""
+    """The lines of the construction, followed by those of every event."""
     ranks = range(writer.scenario.world_size)
     at_once = writer.implementation.claims.equal_from == EQUAL_FROM[0]
     makes = "wrapping makes" if at_once else "the first forward makes"

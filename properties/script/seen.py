@@ -1,4 +1,4 @@
-"""The expectations after an event, as lines of a script that compare."""
+"""The expected values after an event, as lines of a script that compare."""
 
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -21,8 +21,10 @@ def seen(
     parameters: str,
     looks: bool = True,
 ) -> list[str]:
-    """After the event of that number. In the script's words, ``state``: what the optimizer holds for a tensor, under a
-    name; ``parameters``: the values of all by name. Unless it ``looks``, only what no collective puts together.
+    """The comparisons after the event of that number.
+
+    ``state``: gives the code for the optimizer state of a tensor with a name. ``parameters``: the code for all values
+    by name. Unless it ``looks``, only values are compared that need no collective.
     """
     event = scenario.program[number]
     if expected is None:
@@ -51,7 +53,7 @@ def seen(
 
 
 def _states(states: Sequence[dict[str, ExpectedValue]], state: Callable[[int, str], str]) -> list[str]:
-    """The optimizer's state and masters. How often it has stepped is a number of any type."""
+    """The comparisons of optimizer state and master weights. The step count may have any type."""
     lines: list[str] = []
     for name in dict.fromkeys(name for state in states for name in state):
         having = {index: told[name] for index, told in enumerate(states) if name in told}
@@ -65,12 +67,12 @@ def _states(states: Sequence[dict[str, ExpectedValue]], state: Callable[[int, st
 
 
 def compare(what: str, values: str, wanted: dict[str, ExpectedValue]) -> list[str]:
-    """A line that compares values by name with what must be."""
+    """A line that compares values with the expected ones, by name."""
     return [f'compare("{what}", {values}, { {name: _numbers(value) for name, value in wanted.items()} })']
 
 
 def by_name(values: Sequence[ExpectedValue]) -> dict[str, ExpectedValue]:
-    """The right values of parameters, by their names."""
+    """The expected values of parameters, by name."""
     return {parameter_name(index): value for index, value in enumerate(values)}
 
 
@@ -78,11 +80,11 @@ def _numbers(value: ExpectedValue) -> Any:
     if value is None:
         return None
     if isinstance(value, Interval):
-        # A list would not tell in how many dimensions there are no elements.
+        # A list without elements would lose the number of dimensions.
         return (value.low.tolist(), value.high.tolist()) if value.low.size else value.low.tolist()
     return np.asarray(value, dtype=np.float64).tolist()
 
 
 def by_rank(each: list[Any]) -> str:
-    """A list of one line for each rank."""
+    """A list with one line for each rank."""
     return "[\n" + "".join(f"    {item},  # rank {rank}\n" for rank, item in enumerate(each)) + "]"

@@ -1,6 +1,6 @@
-"""The definitions of a script if the implementation may hold things in pieces: the methods of `Sharded`.
+"""Definitions of a script for an implementation that may shard tensors: the methods of `Sharded`.
 
-As in `properties.ranks.training`, what the implementation does not offer the caller does.
+As in `properties.ranks.training`, the caller does what the implementation has no method for.
 """
 
 from lockstep.properties.script.layers import WHOLE
@@ -77,7 +77,7 @@ def options():
 '''
 )
 
-# By whether each group has an optimizer of its own: all groups, and the state of a parameter.
+# The code for all groups, and for the state of a parameter; second items: each group has its own optimizer.
 GROUPS = ("optimizer.param_groups", "[group for each in optimizers.values() for group in each.param_groups]")
 _STATE = (
     "optimizer.state[tensors()[name]]",
@@ -86,6 +86,9 @@ _STATE = (
 
 
 def definitions_of_pieces(several: bool, in_layers: bool) -> str:
-    """``several``: whether each group has an optimizer of its own; ``in_layers``: nobody else puts pieces together."""
+    """The definitions.
+
+    ``several``: each group has its own optimizer. ``in_layers``: the script must assemble the pieces.
+    """
     own = _DEFINITIONS.replace("{state}", _STATE[several]).replace("{groups}", GROUPS[several])
     return WHOLE + own.replace("{whole}", "whole_of_each") if in_layers else own.replace("{whole}", "dict")

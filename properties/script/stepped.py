@@ -1,4 +1,7 @@
-"""A sharded optimizer in a script: it wraps no model, so that the caller begins alike, averages, and zeroes by it."""
+"""A sharded optimizer in a script.
+
+It wraps no model, so the caller broadcasts, averages, and zeroes gradients by it.
+"""
 
 from lockstep.properties.claims import SAVED_BY
 from lockstep.properties.script.writer import Writer
@@ -44,7 +47,7 @@ def zero_grad(set_to_none):
             model.zero_grad(set_to_none=set_to_none)
 '''
 _WITHHELD = "        if p.grad is None:  # this rank had none: it gets no mean\n            continue\n"
-# What the step finds, and what must be seen of it: the mean.
+# The gradients that the step finds, and their means, which are compared.
 _GRADIENTS = "{name: p.grad for name, p in tensors().items()}"
 _MEANS = "(lambda means: {name: means.get(p, p.grad) for name, p in tensors().items()})(means())"
 
@@ -93,7 +96,7 @@ def definitions(writer: Writer) -> str:
 
 
 def plain(writer: Writer) -> list[str]:
-    """The class of the plain optimizer, under that name."""
+    """The lines that define the class of the plain optimizer as ``plain``."""
     if not writer.conditions.optimizer:
         return [f"plain = torch.optim.{writer.scenario.optimizer}"]
     home, _, attribute = writer.conditions.optimizer.partition(":")
@@ -111,12 +114,12 @@ def make(writer: Writer, groups: list[str]) -> tuple[list[str], str, list[str], 
 
 
 def with_closure(step: str) -> list[str]:
-    """A step that is given a closure. ``step``: the method."""
+    """The lines of a step with a closure. ``step``: the method."""
     return CLOSURE.replace("{step}", step).splitlines()
 
 
 def state_of(writer: Writer, optimizer: str) -> str:
-    """The saved state of an optimizer: its own or, if rank 0 saves that of all ranks, rank 0's."""
+    """The code for the saved state of an optimizer: its own or, if rank 0 saves that of all ranks, rank 0's."""
     if not writer.implementation.plain or writer.implementation.claims.saved_by == SAVED_BY[0]:
         return f"{optimizer}.state_dict()"
     return f"of_rank_0({optimizer})"

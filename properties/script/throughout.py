@@ -6,7 +6,7 @@ from lockstep.properties.script.head import place
 from lockstep.properties.script.seen import by_name, compare
 from lockstep.properties.script.writer import Writer
 
-# Random numbers of a rank's own, and which come next of them.
+# Seeding a rank's random numbers, and reading the next ones.
 SEEDED = """
 # Each rank has random numbers of its own.
 import random
@@ -32,7 +32,7 @@ before = {name: number.item() for name, number in upcoming().items()}
 GO_ON = 'compare("the next random number", upcoming(), before)'
 
 
-# In what one rank's model differs (`oracle.caller.WAYS`); "{}": in which parameter.
+# The lines that make one rank's model differ (`oracle.caller.WAYS`). "{}" stands for the parameter.
 DIFFERS = {
     "number": ['model.register_parameter("more", nn.Parameter(torch.zeros(())))'],
     "size": [
@@ -63,14 +63,14 @@ WRAPPED = (
 
 
 def differing(scenario: Scenario) -> list[str]:
-    """One rank's model, made another one, if it is to be."""
+    """The lines that make one rank's model differ, if it must."""
     if (differs := scenario.differs) is None:
         return []
     lines = [f"    {line.replace('{}', place(scenario, differs.parameter))}" for line in DIFFERS[differs.way]]
     return [f"# {difference(differs)}", f"if rank == {differs.rank}:", *lines]
 
 
-# What a hook finds right before a module's forward.
+# A hook that checks the parameters right before a module's forward.
 FINDS = """
 
 def finds(module, name, whole):
@@ -84,8 +84,8 @@ def finds(module, name, whole):
 
 
 """.splitlines()
-# What units are given a hook on the model multiplies by -1/4, and theirs multiply that by 2, what they give by 2, and
-# what comes back to them by -1.
+# A hook on the model multiplies the inputs of units by -1/4. Hooks on each unit multiply its inputs by 2, its output by
+# 2, and its incoming gradient by -1.
 MULTIPLIES = """
 
 def times(factor, inputs, named, names=None):
@@ -104,7 +104,7 @@ for unit in model.units:
     unit.register_full_backward_pre_hook(lambda _, gradients: tuple(-each for each in gradients))"""
 
 
-# What the caller's own hooks find of gradients: the first of what each finds, where it is to run once.
+# The gradients that the caller's hooks see: the first one if a hook must run once, else the last.
 KEEPS = """
 kept, once = {}, False
 
@@ -120,7 +120,7 @@ for name, p in tensors().items():
 
 
 def hooked(scenario: Scenario) -> list[str]:
-    """Hooks of the caller's own, if there are any that change gradients."""
+    """The lines that set the caller's hooks, if there are any."""
     lines, caller = [], scenario.caller
     if caller.hooked:
         lines = ["for p in set(tensors().values()):  # the caller's own hooks", "    if p.requires_grad:"]
@@ -139,7 +139,7 @@ def hooked(scenario: Scenario) -> list[str]:
 
 
 def kept(writer: Writer, number: int) -> list[str]:
-    """The lines on what the caller's hooks have found before a Finish of that number."""
+    """The comparison of the gradients that the caller's hooks saw before the Finish of that number."""
     found = (
         '{name: getattr(kept.get(name), "full_tensor", lambda: kept.get(name))() for name in sorted({*kept, *used})}'
     )

@@ -1,4 +1,4 @@
-"""A counterexample as a script of its own, from the first line to the last."""
+"""A counterexample as a script, from the first line to the last."""
 
 import re
 import textwrap
@@ -37,7 +37,7 @@ def write_script(
     name: str,
     conditions: Conditions = AS_USUAL,
 ) -> Path:
-    """Writes the script into a folder and returns its path."""
+    """Write the script to a folder and return its path."""
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / f"{name}.py"
     path.write_text(script(implementation, scenario, headline, path.name, conditions), encoding="utf-8")
@@ -51,17 +51,17 @@ def script(
     file: str,
     conditions: Conditions = AS_USUAL,
 ) -> str:
-    """The script's text. Where the oracle does not know what must come out, it shows values and judges none.
+    """The script's text. If the oracle does not know the expected values, it prints values without judging them.
 
     It begins with the first event and ends after the last, whatever part of the program the conditions name.
     """
     expected, caller = known(scenario, implementation.claims), scenario.caller
     if conditions.optimizer:
-        expected = None  # it knows torch's three alone
+        expected = None  # the oracle knows only torch's three optimizers
     elif expected is not None and (implementation.plain or implementation.claims.plain_layers):
-        expected = replace(expected, states={})  # of which each rank has its own
+        expected = replace(expected, states={})  # each rank holds its own part of the state
     if expected is not None and (implementation.claims.steps_in_backward or conditions.withheld):
-        expected = replace(expected, gradients={})  # which are gone when backward ends, or not there on all ranks
+        expected = replace(expected, gradients={})  # gradients are gone when backward ends, or missing on some ranks
     writer = writer_of(implementation, scenario, expected, conditions)
     own, connect = definitions(implementation, scenario), connection(scenario)
     own += stepped.definitions(writer) if implementation.plain else ""
@@ -95,5 +95,5 @@ def _generator(name: str, own: str, writer: Writer) -> list[str]:
 
 
 def file_name(*parts: str) -> str:
-    """A name that any file system takes."""
+    """A name that is valid on any file system."""
     return re.sub(r"[^A-Za-z0-9]+", "-", "-".join(parts)).strip("-")

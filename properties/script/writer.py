@@ -1,4 +1,4 @@
-"""The caller's loop while it is written into a script: what several events need to say themselves in it."""
+"""The state of the caller's loop while it is written into a script, and lines that several events share."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -15,13 +15,14 @@ from lockstep.properties.script.head import beside, may_hold_pieces, place
 from lockstep.properties.script.seen import by_name, compare
 from lockstep.properties.script.sharded import GROUPS
 
-# Whoever has a mode, the model or what wraps it.
+# The lines that switch the mode of the wrapper and the model; the wrapper may be no module.
 SWITCH = ("for module in (wrapped, model):", "    if isinstance(module, nn.Module):")
 
 
 class Writer:
-    """The state of the script so far, and lines that several events share. ``optimizes``: is there an optimizer?
-    ``shares_losses``: the script yields each loss, and its caller decides when to run backward.
+    """The state of the script so far, and lines that several events share.
+
+    ``optimizes``: there is an optimizer. ``shares_losses``: the script yields each loss, and its caller runs backward.
     """
 
     shares_losses = False
@@ -36,12 +37,12 @@ class Writer:
     ) -> None:
         self.implementation, self.scenario, self.expected = implementation, scenario, expected
         self.conditions, self.looks = conditions, conditions.part.looks
-        # Whether the caller's optimizer is made before ranks are equal, or before the model is wrapped.
+        # True if the caller's optimizer is made before ranks are equal, or before the model is wrapped.
         made, later = scenario.caller.makes_optimizer, implementation.claims.equal_from != EQUAL_FROM[0]
         self.made_first, self.made_before = made == "after" and later, made == "before"
         self.asked = "wrapped" if scenario.caller.asks_the_wrapper else "model"  # for parameters and state
-        self.calls = "wrapped"  # by what name a forward is called
-        self.role = "role" if scenario.roles else "rank"  # whose samples a rank has
+        self.calls = "wrapped"  # the name by which a forward is called
+        self.role = "role" if scenario.roles else "rank"  # the name of the rank whose samples are used
         self.frozen = {index for index, parameter in enumerate(scenario.parameters) if not parameter.trainable}
         self.watched = set[int]()  # the tensors with a hook in which the caller may raise
         self.optimizes = optimizes
@@ -54,13 +55,15 @@ class Writer:
         self.values = "values()" if self.in_pieces else "tensors()"
 
     def watch(self, tensors: Sequence[int]) -> list[str]:
-        """The hooks in which the caller may raise, on those of these parameters that are trained and have none yet."""
+        """The lines that set hooks in which the caller may raise, on those of the parameters that are trained and have
+        none yet.
+        """
         new = [index for index in tensors if index not in self.frozen | self.watched]
         self.watched |= {*new}
         return [f"{place(self.scenario, index)}.register_post_accumulate_grad_hook(in_a_hook)" for index in new]
 
     def call(self, coefficients: str, order: str, **given: str) -> str:
-        """A forward. ``given``: of what `properties.script.head.beside` names."""
+        """The code of a forward. ``given``: values of arguments named by `properties.script.head.beside`."""
         frozen = [i for i in range(len(self.scenario.parameters)) if self.scenario.tensor(i) in self.frozen]
         given["frozen"] = repr([parameter_name(i) for i in frozen if self.scenario.unit(i) is None])
         rest = [given.get(name, default) for name, default in beside(self.scenario).items()]
@@ -69,7 +72,7 @@ class Writer:
         return f"{self.calls}(({inputs}))" if packed else f"{self.calls}({inputs})"
 
     def evaluate(self, event: Evaluate) -> list[str]:
-        """A forward without autograd, in evaluation mode if it is switched to."""
+        """The lines of a forward without autograd, in evaluation mode if it switches."""
         inside = "" if event.synchronize else "wrapped.no_sync(), "
         lines = ["read.clear()", *([*SWITCH, "        module.eval()"] if event.switch else [])]
         lines += [f"with {inside}torch.{'inference_mode' if event.inference else 'no_grad'}():"]
@@ -78,8 +81,9 @@ class Writer:
         return [*lines, *([*SWITCH, "        module.train()"] if back else [])]
 
     def read(self, number: int) -> list[str]:
-        """The values that an evaluation must have read: the last of the parameters. If it computes in another dtype,
-        the numbers may be others.
+        """The lines that compare the values read by an evaluation with the last parameters.
+
+        Values in another dtype than the parameters' are not compared.
         """
         if self.expected is None:
             told = ['print(f"rank {rank}: the values read are", read, flush=True)']
@@ -88,17 +92,19 @@ class Writer:
         return self.same_as_read(known[max(each for each in known if each < number)])
 
     def same_as_read(self, values: Sequence[Any]) -> list[str]:
-        """Lines that compare what an evaluation has read, if it computes in the dtype of the parameters, with these."""
+        """The lines that compare the values read by an evaluation with these, if it computes in the dtype of the
+        parameters.
+        """
         same = "{name: p for name, p in read.items() if p.dtype == tensors()[name].dtype}"
         return compare("the value read", same, by_name(values))
 
     def tell(self, call: Call | None) -> list[str]:
-        """A call of a method of the implementation, or of the function that it is; nothing where there is none."""
+        """The call of a method of the implementation, or of the function that it is; empty if there is none."""
         of = self.implementation
         return [f"{of.short if of.after else f'wrapped.{call.name}'}({call.given_in_a_script})"] if call else []
 
     def zero_grad(self, set_to_none: bool) -> list[str]:
-        """Gradients dropped, or set to zero."""
+        """The lines that set gradients to None or to zero."""
         if self.in_pieces or self.implementation.made or (self.implementation.plain and self.optimizes):
             return [f"zero_grad({set_to_none})"]
         if self.implementation.zero_grad:
@@ -109,5 +115,5 @@ class Writer:
 
 
 def finishes(writer: Writer) -> list[str]:
-    """The call that says that backward is over, if the implementation wants to hear it."""
+    """The call that tells the implementation that backward has ended, if there is one."""
     return ["finish()"] if writer.implementation.made else writer.tell(writer.implementation.finish)

@@ -1,4 +1,4 @@
-"""Greedy descent: of what fails, the least that still does, one change at a time."""
+"""Greedy descent: simplify a failing value one change at a time."""
 
 from collections.abc import Callable, Iterable
 from typing import TypeVar
@@ -7,9 +7,10 @@ T = TypeVar("T")
 
 
 def descend(value: T, simpler: Callable[[T], Iterable[T]], fails: Callable[[T], bool], most_runs: int) -> T:
-    """Go on to the first of the ``simpler`` values that ``fails`` too, until none does.
+    """Move to the first of the ``simpler`` values that ``fails`` too, until none does.
 
-    Values that print alike are tried once. After ``most_runs`` calls of ``fails`` it gives what it has found.
+    Values with the same repr are tried once. After ``most_runs`` calls of ``fails``, the simplest value so far is
+    returned.
     """
     tried = {repr(value)}
     while True:

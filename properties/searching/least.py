@@ -1,4 +1,4 @@
-"""The least of a program that still does something: one thing less or simpler at a time."""
+"""Reduce a failing program: remove or simplify one thing at a time."""
 
 import contextlib
 from collections.abc import Callable, Iterable, Iterator
@@ -13,26 +13,30 @@ from lockstep.properties import events
 from lockstep.properties.events.facet import Orders
 from lockstep.properties.searching.greedy import descend
 
-# Runs; no seconds: the least is the same on any machine. The most that was seen is 46, for a tenth of a second each.
+# A limit in runs, not in seconds, so that the result is the same on any machine. At most 46 runs were seen, each a
+# tenth of a second.
 MOST_RUNS = 100
 
 
 def least(scenario: Scenario, fails: Callable[[Scenario], bool], most_runs: int = MOST_RUNS) -> Scenario:
-    """Of a scenario that fails, the least that still does: nothing simpler fails that differs in one thing. Or what has
-    been found after so many runs.
+    """Reduce a failing scenario until no simpler scenario that differs in one thing fails.
+
+    After ``most_runs`` runs, the simplest failing scenario so far is returned.
     """
 
     return descend(scenario, neighbours, fails, most_runs)
 
 
 def neighbours(scenario: Scenario) -> Iterator[Scenario]:
-    """The simpler scenarios that differ from it in one thing."""
+    """The simpler scenarios that differ from this one in one thing."""
     size = _size(scenario)
     return (each for each in _simpler(scenario) if _size(each) < size)
 
 
 def _size(scenario: Scenario) -> tuple[int, int, int, int, int, int, str]:
-    """The order of scenarios, simpler ones first: fewer events, ranks, parameters; all of them used; fewer words."""
+    """The sort key of scenarios, simpler ones first: events, ranks, parameters, unused parameters, odd ones, length of
+    repr.
+    """
     uses = sum(len(order) for batch in scenario.microbatches for order in batch.orders)
     places = scenario.samples * len(scenario.microbatches) * len(scenario.parameters)
     odd = sum((each.shape == ()) + (each.dtype != Parameter.dtype) for each in scenario.parameters)
@@ -41,7 +45,7 @@ def _size(scenario: Scenario) -> tuple[int, int, int, int, int, int, str]:
 
 
 def _simpler(scenario: Scenario) -> Iterator[Scenario]:
-    """Scenarios that differ in one thing, without those that mean nothing."""
+    """The valid scenarios that differ from this one by one simplification."""
     for changes in _changes(scenario):
         try:
             yield replace(scenario, **changes)
@@ -81,12 +85,15 @@ def _changes(scenario: Scenario) -> Iterator[dict[str, Any]]:
 
 
 def _all_of_any(orders: Orders) -> Orders:
-    """Every rank uses what any uses: a parameter that is trained again is not among those that are trained at first."""
+    """Let every rank use every parameter that any rank uses.
+
+    Parameters that are frozen at first may be trained later.
+    """
     return (tuple(sorted({index for order in orders for index in order})),) * len(orders)
 
 
 def _less_unusual(caller: Caller) -> Iterator[Caller]:
-    """The caller's habits with one of them as usual, if the rest is possible without it."""
+    """The callers with one habit set to its default, as far as they are valid."""
     for item in fields(Caller):
         usual: dict[str, Any] = {item.name: item.default}
         with contextlib.suppress(ValueError):
@@ -94,12 +101,12 @@ def _less_unusual(caller: Caller) -> Iterator[Caller]:
 
 
 def _with_orders(program: tuple[Event, ...], change: Callable[[Orders], Iterable[Iterable[int]]]) -> tuple[Event, ...]:
-    """The program with other orders in each micro-batch."""
+    """The program with changed orders in each micro-batch."""
     return tuple(events.facet_of(event).reordered(event, change) for event in program)
 
 
 def _without_rank(scenario: Scenario, gone: int) -> dict[str, Any]:
-    """The further changes if a rank is left out, and its samples with it."""
+    """The other fields that change if a rank is left out together with its samples."""
     roles, differs = _left_out(gone)(scenario.roles), scenario.differs
     if differs is not None:
         differs = replace(differs, rank=max(differs.rank - (differs.rank >= gone), 0))
@@ -107,12 +114,12 @@ def _without_rank(scenario: Scenario, gone: int) -> dict[str, Any]:
 
 
 def _left_out(gone: int) -> Callable[[Iterable[int]], tuple[int, ...]]:
-    """Tells the numbers of the others of those given, where one is left out."""
+    """A function that removes the number ``gone`` from a sequence and renumbers the rest."""
     return lambda indices: tuple(index - (index > gone) for index in indices if index != gone)
 
 
 def _without(scenario: Scenario, gone: int) -> dict[str, Any]:
-    """The changes if a parameter is left out, so that the others are counted without it."""
+    """The fields that change if a parameter is left out and the others are renumbered."""
     left, differs = _left_out(gone), scenario.differs
     if differs is not None:
         differs = None if differs.parameter == gone else replace(differs, parameter=left([differs.parameter])[0])

@@ -1,7 +1,7 @@
-"""Runs shared by laws: each law that it says something about judges it as well.
+"""Runs shared by laws: a run drawn for one law is also judged by every other law that applies to it.
 
-Worlds take most of an example's time and judging next to none, so every law sees many more programs than are drawn for
-its own sake.
+Running a program takes most of an example's time, and judging takes next to none. So sharing runs lets every law see
+many more programs than are drawn for it.
 """
 
 import zlib
@@ -26,11 +26,11 @@ from lockstep.properties.verdict import LawBroken, Refused
 
 @dataclass
 class Others:
-    """The laws that are held together against an implementation on a world.
+    """The laws that are checked together against an implementation on a world.
 
-    ``whole``: whether these are all that there are, so that each may count on what is drawn for the others. ``shown``:
-    on how many runs that were made for others each was judged, by its sentence. ``seldom``: chooses what
-    is drawn beside that, in a run that has a given time.
+    - ``whole``: these are all laws that apply, so that each may rely on programs drawn for the others.
+    - ``shown``: the number of runs made for other laws on which each law was judged, by its sentence.
+    - ``seldom``: chooses additional programs in a run of a given time.
     """
 
     laws: list[Law] = field(default_factory=list)
@@ -39,11 +39,13 @@ class Others:
     seldom: Seldom | None = None
 
     def examples(self, law: Law, most: int) -> int:
-        """The number of programs drawn for a law's own sake, where it would have so many by itself."""
+        """The number of programs to draw for a law. ``most``: the number if it were checked alone."""
         return max(1, round(most * law.share)) if self.whole else most
 
     def join(self, law: Law) -> Law:
-        """The law, on whose examples the others are judged as well: what breaks any of them breaks it."""
+        """The law with a check that also applies the other laws to its examples. A program that breaks any of them
+        breaks it.
+        """
         others = sorted((each for each in self.laws if each.name != law.name), key=plainness)
         of_one_run = [each for each in others if each.shown_by is not None]
         related = [each for each in others if each.made_of is not None] if self.whole else []
@@ -52,18 +54,20 @@ class Others:
         return replace(law, check=_Joined(law, of_one_run, related, self))
 
     def broken_by(self, broken: LawBroken, law: Law) -> Law:
-        """The law that was broken where programs were drawn for this one."""
+        """The law that was broken by a program drawn for ``law``."""
         return next((each for each in self.laws if each.name == broken.law), law)
 
     def also_broken(self, trial: Trial, broken: LawBroken, law: Law) -> list[str]:
-        """The numbers and sentences of what else the same program breaks, the plainest first; of laws of one run."""
+        """The other laws that the same program breaks, with number and sentence, the plainest first. Only laws of one
+        run count.
+        """
         trial, scenario = replace(trial, runs={}, witnessed=Counter(), aside=None), broken.scenario
         if not isinstance(scenario, Scenario) or broken.choices.get("asynchrony") or not self.laws:
             return []
         try:
             trial.run(scenario)
         except (LawBroken, Refused, RuntimeError):
-            return []  # it does not come to its end, and is no run of any law
+            return []  # the program does not run to its end, so no law can judge it
         found = []
         for each in sorted(self.laws, key=plainness):
             if each.name != law.name and each.shown_by is not None and each.shown_by(scenario):
@@ -76,25 +80,25 @@ class Others:
 
 
 class _Joined:
-    """The check of a law, and after it those of the others. Of laws that relate runs each has a turn, for a run more.
+    """The check of a law, followed by the checks of the others.
 
-    The turn stays with a law that was broken, so that this shrinks and can be seen again.
+    Laws that relate several runs take turns, because each needs another run. A law that was broken keeps its turn, so
+    that its failure can be shrunk and repeated.
     """
 
     def __init__(self, law: Law, of_one_run: Sequence[Law], related: Sequence[Law], told: Others) -> None:
         self._law, self._of_one_run, self._related, self._told = law, of_one_run, related, told
-        self._first = zlib.crc32(law.name.encode())  # so that not every law begins with the same
+        self._first = zlib.crc32(law.name.encode())  # so that different laws begin with different others
         self._had: Counter[str] = Counter()
 
     def __call__(self, trial: Trial, drawn: Any) -> None:
-        """Raises a LawBroken, which says of which law it is where that is another."""
+        """Raises LawBroken. Its ``law`` names the broken law if that is another one."""
         trial = replace(trial, runs={})
         assert trial.runs is not None
         self._law.check(trial, drawn)
         judged: set[Scenario] = set()
         self._judge(trial, judged)
-        # A law that relates runs itself has made enough of them, and programs that are like no others, often long ones,
-        # cost more than they show.
+        # A law that relates runs has already made several. Unusual programs, often long ones, cost more than they show.
         if self._related and self._law.shown_by is not None and len(judged) == 1:
             (first,) = judged
             if is_usual(first, trial.claims):
@@ -102,7 +106,7 @@ class _Joined:
                 self._judge(trial, judged)
 
     def _relate(self, scenario: Scenario, trial: Trial) -> None:
-        """The law that relates runs and had fewest turns, of those that such a program can be one of."""
+        """Check one law that relates runs: of those that apply to this program, the one with the fewest turns."""
         count = len(self._related)
         turned = [self._related[(self._first + turn) % count] for turn in range(count)]
         for law in sorted(turned, key=lambda each: self._had[each.name]):
@@ -112,7 +116,7 @@ class _Joined:
                 return
 
     def _judge(self, trial: Trial, judged: set[Scenario]) -> None:
-        """Every law of one run on each run of the implementation that it has not judged yet."""
+        """Check every law of one run on each run of the implementation that was not judged yet."""
         assert trial.runs is not None
         of_this = (scenario for implementation, scenario in trial.runs if implementation == trial.implementation)
         for scenario in [each for each in of_this if each not in judged]:

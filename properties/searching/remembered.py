@@ -1,18 +1,18 @@
-"""Earlier failures, tried again first: Hypothesis' database, as the laws use it."""
+"""The database of earlier failures, which Hypothesis tries first."""
 
 from collections.abc import Iterable
 
 from hypothesis.database import ExampleDatabase, InMemoryExampleDatabase
 
-# How Hypothesis ends its names of examples that it tries again too, but does not take for the smallest.
+# Endings of Hypothesis' keys for examples that it tries again but does not regard as the smallest.
 TO_BE_SHRUNK, OF_TARGETS = b".secondary", b".pareto"
 
 
 class Remembered(ExampleDatabase):
-    """The part of a database that one search has for itself, which Hypothesis cannot tell from that of another law.
+    """The part of a database that belongs to one search. Hypothesis itself cannot tell two laws apart.
 
-    Hypothesis takes a failure that it finds there for the smallest. That of a search which goes on beside this one, or
-    was stopped, is not: so until `keep` what is new counts as still to be shrunk, and nothing is forgotten.
+    Hypothesis regards a stored failure as the smallest. A failure of a search that is still running, or was stopped,
+    may not be. So until `keep` is called, new failures are stored as still to be shrunk, and nothing is deleted.
     """
 
     def __init__(self, kept: ExampleDatabase, search: str) -> None:
@@ -28,19 +28,19 @@ class Remembered(ExampleDatabase):
                 yield value
 
     def save(self, key: bytes, value: bytes) -> None:
-        """Takes note of an example."""
+        """Store an example."""
         self._gone.discard((key, value))
         self._new.save(key, value)
         if not key.endswith((TO_BE_SHRUNK, OF_TARGETS)):
             self._kept.save(self._own(key + TO_BE_SHRUNK), value)
 
     def delete(self, key: bytes, value: bytes) -> None:
-        """Forgets an example."""
+        """Forget an example."""
         self._gone.add((key, value))
         self._new.delete(key, value)
 
     def keep(self) -> None:
-        """Leaves to later searches what this one has come to: its failures are the smallest."""
+        """Store the failures of this search as the smallest, for later searches."""
         for key, values in self._new.data.items():
             for value in values:
                 self._kept.save(self._own(key), value)

@@ -18,25 +18,26 @@ from lockstep.properties.trial import ENDED, SetAside, Trial
 from lockstep.properties.verdict import LawBroken, NotRunnableHere, Refused
 from lockstep.worlds.contract import errors_of
 
-# Where an example costs real time (real processes; a simulated world that hangs), a failure is shrunk in at most so
-# many runs and so many seconds; with those of `properties.diagnosing` they are 20.
+# The limits for shrinking a failure if each example costs real time: on real processes, or if a simulated world hangs.
+# With the runs of `properties.diagnosing`, a failure has 20 runs.
 COSTLY_RUNS, COSTLY_SECONDS = 8, 30.0
-# Seconds after which a smaller example counts as hanging too, once one has hung for the world's whole limit.
+# Seconds. Once an example has hung for the world's whole limit, smaller ones count as hanging after this time.
 SHRINK_LIMIT = 3.0
-# Of how many kinds of refusals, by what they say, an example is run again in fresh processes.
+# The number of kinds of refusals, by message, of which one example is run again in fresh processes.
 KINDS = 3
-# So many times as many programs may be set aside as are wanted: of a law that draws little else.
+# At most so many programs are set aside for each one that is wanted. Some laws draw hardly anything else.
 MOST_ASIDE = 3
-# After so many examples of which none can be run on its world, no more are tried: each has cost fresh processes.
+# If none of so many examples can run on the world, no more are tried, because each one has cost fresh processes.
 UNRUNNABLE = 10
 
 
 @dataclass(frozen=True)
 class Failure:
-    """A shrunk counterexample: what was drawn, how it ended, and what it does on another world (`elsewhere`).
+    """A shrunk counterexample: the drawn program, how it failed, and its result on another world (``elsewhere``).
 
-    ``seen``: in how many runs of how many it failed. ``simulated``: a real world's, shrunk on the simulated one, and
-    ``found`` is what the real one had shown; or what had hung for the world's whole limit before shrinking took less.
+    ``seen``: the numbers of failed runs and of all runs. ``simulated``: the failure was seen on a real world and shrunk
+    on the simulated one. ``found``: the original failure on the real world, or the one that hung for the world's whole
+    limit before shrinking used a shorter one.
     """
 
     drawn: Any
@@ -48,17 +49,17 @@ class Failure:
 
     @property
     def verdict(self) -> str:
-        """In words, with how often it was seen, unless that is always."""
+        """The verdict in words, with the number of failing runs unless every run failed."""
         failed, runs = self.seen
         return self.broken.verdict + (f" in {failed} of {runs} runs" if failed < runs else "")
 
 
 @dataclass
 class Search:
-    """The result of a law's examples: the failures, each kind shrunk; how many ran, and the refusals.
+    """The result of searching with a law: failures, each kind shrunk; the number of examples; the refusals.
 
-    ``refused``: the last example of each kind of refusal, by what it says. ``stale``: whether one of these is refused
-    only for what earlier examples have left in its processes.
+    ``refused``: the last example of each kind of refusal, by message. ``stale``: true if one of them is refused only
+    because of state that earlier examples left in their processes.
     """
 
     failures: list[Failure] = field(default_factory=list)
@@ -68,7 +69,7 @@ class Search:
     stale: bool = False
 
     def add(self, more: "Search") -> None:
-        """Takes in what became of further examples."""
+        """Add the result of further examples."""
         self.failures += more.failures
         self.examples += more.examples
         self.refusals += more.refusals
@@ -77,11 +78,11 @@ class Search:
 
 
 class _Examination:
-    """The examination of the examples of one search, drawn one after the other.
+    """The check of the examples of one search, in the order in which they are drawn.
 
-    ``trial`` moves to the simulated world where a failure shows there too, to be shrunk. ``failures`` are by what was
-    drawn, None where the law holds: the same scenario has the same verdict, also where a clock, real processes or
-    chance gave it.
+    ``trial`` moves to the simulated world if a failure shows there too, so that it can be shrunk there. ``failures``:
+    by the repr of the drawn example, None if the law holds. So a scenario has one verdict in a search, even if its
+    outcome depends on a clock or on chance.
     """
 
     def __init__(self, law: Law, trial: Trial, only: type[LawBroken], wanted: int) -> None:
@@ -90,10 +91,13 @@ class _Examination:
         self.failures: dict[str, Failure | None] = {}
         self.costly_runs, self._costly_since = 0, 0.0
         self._law, self._only = law, only
-        self._hung: Failure | None = None  # for the world's whole limit
+        self._hung: Failure | None = None  # the failure that hung for the world's whole limit
 
     def examine(self, drawn: Any) -> None:
-        """Raises LawBroken. Does nothing once an example that costs real time has had its runs, or if none can run."""
+        """Check an example and raise LawBroken if it fails.
+
+        Does nothing if costly examples have used up their runs, if no example can run, or if too many were set aside.
+        """
         key = repr(drawn)
         if key not in self.failures:
             if self._costs_too_much() or self._never_runs() or self.left_out > self._most_left_out:
@@ -110,7 +114,7 @@ class _Examination:
             raise failure.broken
 
     def of(self, *broken: BaseException) -> list[Failure]:
-        """The failures that these are of. They know what the real world had shown, where they were shrunk on sim."""
+        """The failures that raised these exceptions. Those shrunk on sim also carry the failure of the real world."""
         failures = [failure for failure in self.failures.values() if failure]
         told = [failure for failure in failures if any(failure.broken is one for one in broken)]
         if not self.moved:
@@ -164,12 +168,11 @@ def search(
     shrink: bool = True,
     draws: SearchStrategy[Any] | None = None,
 ) -> Search:
-    """Draws examples, checks the law on each, and shrinks what fails; ``only`` failures of that kind count.
+    """Draw examples, check the law on each, and shrink the failures. ``only``: the kind of failures that count.
 
-    Without ``shrink`` the first failure ends it. ``draws``: in the place of what the law draws.
-
-    What fails on real processes is shrunk on the simulated world, if the trial has one and it fails there too. Where
-    nothing can be drawn, there are no examples.
+    Without ``shrink``, the search ends at the first failure. ``draws`` replaces the law's own strategy. Failures on
+    real processes are shrunk on the simulated world if the trial has one and they fail there too. If nothing can be
+    drawn, the result has no examples.
     """
     examination = _Examination(law, trial, only, examples)
     result = examination.result
@@ -188,7 +191,8 @@ def search(
         deadline=None,
         verbosity=Verbosity.quiet,
         print_blob=False,
-        # Of one kind only the smallest is told; on real processes the runs there are go into making it small.
+        # If only one kind counts, only its smallest failure is reported. On real processes the few runs serve to shrink
+        # one.
         report_multiple_bugs=only is LawBroken and trial.world.name == "sim",
         phases=(Phase.reuse, Phase.generate, *([Phase.shrink] if shrink else [])),
         suppress_health_check=list(HealthCheck),
@@ -206,16 +210,17 @@ def search(
         if rest is not None or broken_ones is None:
             raise
         result.failures = examination.of(*broken_ones.exceptions)
-    # What was shrunk in so many runs and no more is not the smallest.
+    # A failure that was shrunk within a limited number of runs need not be the smallest.
     if remembered is not None and not examination.costly_runs:
         remembered.keep()
     return result
 
 
 def _on_sim(law: Law, trial: Trial, drawn: Any) -> tuple[Trial, LawBroken] | None:
-    """For a failure on a real world: the trial on the simulated one, and how it fails there; None where it does not.
+    """The simulated trial and its failure, if an example that fails on a real world fails there too; else None.
 
-    It may fail in another way: what hangs on a real world is a deadlock or a mismatch there, seen at once.
+    The failure may be of another kind. A hang on a real world is a deadlock or a mismatch on sim, which is seen at
+    once.
     """
     if trial.sim is None or trial.world.name == "sim":
         return None
@@ -225,8 +230,10 @@ def _on_sim(law: Law, trial: Trial, drawn: Any) -> tuple[Trial, LawBroken] | Non
 
 
 def how_broken(law: Law, trial: Trial, drawn: Any, refusals: list[Refused]) -> LawBroken | None:
-    """The failure of the law on an example, if it fails. Returned, so that it is raised outside any handler: Hypothesis
-    tells failures apart by what they were raised in, too.
+    """The failure of the law on an example, or None.
+
+    It is returned so that the caller raises it outside any handler. Hypothesis tells failures apart also by the
+    exception during whose handling they were raised.
     """
     try:
         law.check(trial, drawn)
@@ -234,14 +241,14 @@ def how_broken(law: Law, trial: Trial, drawn: Any, refusals: list[Refused]) -> L
         refusals.append(refused)
     except LawBroken as broken:
         return broken
-    except UnsatisfiedAssumption:  # the oracle cannot tell, and where nobody searches, nobody asks for another example
+    except UnsatisfiedAssumption:  # the oracle cannot decide; outside a search, there is no other example to draw
         if currently_in_test_context():
             raise
     return None
 
 
 def refused_for_the_past(law: Law, trial: Trial, found: Search) -> bool:
-    """True if an example that was refused is not in processes in which nothing has run before."""
+    """True if an example that was refused is not refused in fresh processes."""
     fresh = replace(trial, apart=True, witnessed=Counter())
     for drawn in list(found.refused.values())[-KINDS:]:
         refusals: list[Refused] = []
@@ -252,5 +259,5 @@ def refused_for_the_past(law: Law, trial: Trial, found: Search) -> bool:
 
 
 def took_the_clock(broken: LawBroken) -> bool:
-    """True if only a clock or the death of a process ended the example."""
+    """True if the example was ended by a time limit or by the death of a process."""
     return any(error.kind in ("timeout", "died") for error in errors_of(broken.outcome).values())

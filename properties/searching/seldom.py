@@ -1,6 +1,4 @@
-"""The programs that a run in a given time draws beside those of a law: neighbours of a program that was refused, and
-those with the feature that was drawn least.
-"""
+"""Additional programs for a run of a given time: neighbours of refused programs, and programs with rare features."""
 
 from collections import Counter
 from collections.abc import Mapping
@@ -19,22 +17,24 @@ from lockstep.properties.strategies.features import FEATURES, anything, features
 from lockstep.properties.strategies.scenarios import comparable
 from lockstep.properties.strategies.within import beyond
 
-NEIGHBOURS = 20  # of a refused program
+NEIGHBOURS = 20  # the number of neighbours of a refused program that are drawn
 
 
 @dataclass
 class Seldom:
-    """Counts of the features that were drawn for any law, and the kinds of refusals whose neighbours were drawn."""
+    """The number of times that each feature was drawn for any law, and the refusals whose neighbours were drawn."""
 
     features: Counter[str] = field(default_factory=Counter)
     refused: set[str] = field(default_factory=set)
 
     def ran(self, scenario: Scenario) -> None:
-        """Takes note of a program that has run."""
+        """Note that a program has run."""
         self.features.update(name for name, feature in FEATURES.items() if feature.occurs(scenario))
 
     def draws(self, law: Law, claims: Claims, refused: Mapping[str, Any]) -> st.SearchStrategy[Scenario] | None:
-        """The programs to draw next for a law. None: its own. ``refused``: a program for each kind of refusal."""
+        """The strategy for the next programs of a law; None: the law's own. ``refused``: a program for each kind of
+        refusal.
+        """
         if law.shown_by is None:
             return None
         for kind, drawn in refused.items():

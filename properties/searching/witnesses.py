@@ -15,14 +15,14 @@ from lockstep.properties.strategies.within import beyond
 from lockstep.properties.trial import TOGETHER, Trial
 from lockstep.properties.verdict import Refused
 
-MORE = 6  # examples in which what the law is about may take place
+MORE = 6  # further examples in which a missing event may take place
 
 
 def unwitnessed(law: Law, trial: Trial) -> list[str]:
-    """The witnesses of the law that are missing, even in its own examples, and in a few more, as its own may need more
-    than is claimed. Every law needs two ranks, if there may be two.
+    """The witnesses of the law that are missing even after its own examples and a few more have run.
 
-    Raises LawBroken where the law fails on one of these.
+    Its own examples may need more than is claimed, hence the further ones. Every law needs two ranks, if there may be
+    two. Raises LawBroken if the law fails on one of these examples.
     """
     for witness, example in law.witnesses.items():
         example = in_its_dtype(trial.claims, example)
@@ -38,7 +38,7 @@ def unwitnessed(law: Law, trial: Trial) -> list[str]:
 
 
 def _check(law: Law, trial: Trial, example: Any) -> None:
-    """Checks the law on an example, unless that is set aside."""
+    """Check the law on an example, unless the example is set aside."""
     with contextlib.suppress(Refused, UnsatisfiedAssumption):
         if trial.aside is not None:
             trial.aside(example)
@@ -46,7 +46,9 @@ def _check(law: Law, trial: Trial, example: Any) -> None:
 
 
 def in_its_dtype(claims: Claims, example: Any) -> Any:
-    """A law's own example, alone or with what else it draws, with gradients that fit the dtype in which they travel."""
+    """A law's own example with gradients that fit the dtype on the wire. It may be a tuple of a program and other
+    values.
+    """
     if isinstance(example, tuple):
         return tuple(in_its_dtype(claims, each) for each in example)
     return replace(example, wire=claims.wire_dtype or "") if isinstance(example, Scenario) else example
@@ -58,10 +60,10 @@ def missing(trial: Trial, needed: Sequence[str]) -> list[str]:
 
 
 def is_claimed(claims: Claims, example: Any) -> bool:
-    """True if a law's own example, alone or with what else the law draws, keeps to what is claimed."""
+    """True if a law's own example stays within the claims. It may be a tuple of a program and other values."""
     for each in example if isinstance(example, tuple) else (example,):
         if isinstance(each, Scenario) and beyond(claims, each):
             return False
-        if getattr(each, "world_size", 1) > claims.most_ranks:  # a run of a real model has one too
+        if getattr(each, "world_size", 1) > claims.most_ranks:  # a run of a real model has this field too
             return False
     return True

@@ -1,20 +1,22 @@
-"""Draws scenarios. A program is drawn as a whole and shrinks as a whole: to two ranks, one parameter of one element,
-one micro-batch, the identity order, no options. Only what an implementation claims is drawn.
+"""Strategies that draw scenarios.
 
-    scenarios    what laws draw from: `exact_scenarios`
-    features     what a scenario can have, by name; what of it is about an event stands in `properties.events`
-    traits       what a scenario can be like besides, which nobody asks for
-    within       whether a scenario keeps to what is claimed
+A program is drawn as a whole and shrinks as a whole: to two ranks, one parameter of one element, one micro-batch, the
+identity order, no options. Only behaviour that an implementation claims is drawn.
+
+    scenarios    the strategy of most laws: `exact_scenarios`
+    features     the features of scenarios, by name; those of events are defined in `properties.events`
+    traits       further properties of scenarios, which no law asks for
+    within       checks that a scenario stays within the claims
     models       parameters, buffers, bucket caps
     training     the caller's side: optimizer, hyper-parameters, groups, loss scale
-    throughout   what the caller does throughout, and the order of registration
-    programs     events in any order that a training loop could have; each writes its own in `properties.events`
-    timing       when collectives read and write, on sim
-    variants     scenarios that several laws make of others
-    meetings     how often features, and pairs of them, are drawn in programs
-    combined     features that seldom meet by chance
+    throughout   the caller's habits, and the order of registration
+    programs     events in any valid order; each event is written by its module in `properties.events`
+    timing       the moments at which collectives read and write, on sim
+    variants     scenarios that several laws derive from others
+    meetings     how often features, and pairs of them, are drawn
+    combined     combinations of features that are rare by chance
     moments      events before which a caller may do something of its own
-    several      micro-batches with several forwards, or backwards
+    several      micro-batches with several forwards or backwards
     calls        calls of wrappers of collectives
     independent  examples that do not depend on one another
 """

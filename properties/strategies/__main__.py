@@ -26,8 +26,7 @@ from lockstep.properties.wrapper_call import MOST_RANKS as MOST_RANKS_OF_A_CALL
 from lockstep.properties.wrapper_call import Call
 
 T = TypeVar("T")
-# What is claimed by code that no program is drawn for, or that says of an optimizer which laws are for it, or of what
-# shards parameters.
+# Claims of code for which no program is drawn, of optimizers, and of code that shards parameters.
 _OF_OPTIMIZERS = ("is_optimizer", "of_one_kind", "averages_in_step")
 _OF_SAMPLERS = ("sampler", "batches", "shuffles", "drops_last", "gathers")
 _OF_LOOPS = ("loop", "clips_norm", "follows_schedule", "skips_overflow")
@@ -38,9 +37,9 @@ _NO_SCENARIOS = ("kernels", "differentiable", "integers", *_WITH_ONE_LAW, *_OF_N
 _PROMISES: dict[str, Any] = {
     field.name: True for field in fields(Claims) if field.default is False and field.name not in _NO_SCENARIOS
 }
-# But for what is claimed by one of several words, such as a stage, or buffers that are broadcast before each forward.
+# Claims with several alternatives, such as the stage, have one value each.
 EVERYTHING = Claims(**_PROMISES, unused="untouched", buffers="initial", reentrant_checkpointing="any", joins=DIVISORS)
-# What a wrapper of collectives may be given, all of it.
+# All claims about the arguments of wrappers of collectives.
 GIVEN = Claims(collectives=COLLECTIVES, sixteen_bits=True, integers=True, empty_parameters=True)
 
 
@@ -82,12 +81,12 @@ CALLS: dict[str, Callable[[Call], bool]] = {
 
 
 def shares(drawn: Sequence[T], told: Mapping[str, Callable[[T], Any]]) -> dict[str, float]:
-    """The share of draws that are like that, in percent."""
+    """The share of draws that have each property, in percent."""
     return {name: 100 * sum(bool(holds(each)) for each in drawn) / len(drawn) for name, holds in told.items()}
 
 
 def table(examples: int) -> dict[str, dict[str, float]]:
-    """The shares in that many programs, runs of real models, and calls of collectives."""
+    """The shares among so many programs, runs of real models, and calls of collectives."""
     return {
         "programs": shares(sample(scenarios(EVERYTHING), examples), PROGRAMS),
         "real models": shares(sample(provable_scenarios(EVERYTHING), examples), REAL_MODELS),
@@ -96,9 +95,9 @@ def table(examples: int) -> dict[str, dict[str, float]]:
 
 
 def drawn_by_laws(claims: Claims, examples: int) -> list[Scenario]:
-    """The programs that the laws draw for code that claims this; ``examples``: of a law that draws its whole share.
+    """The programs that the laws draw for code with these claims. ``examples``: of a law that draws its whole share.
 
-    Laws that draw more than a program, such as two to compare, are left out.
+    Laws that draw more than a program, for example two programs to compare, are left out.
     """
     found: list[Scenario] = []
     for law in every_law().values():
@@ -109,7 +108,7 @@ def drawn_by_laws(claims: Claims, examples: int) -> list[Scenario]:
 
 
 def print_pairs(examples: int) -> None:
-    """Prints how often each feature occurs in the programs that the laws draw, and which pairs are seldom drawn."""
+    """Print how often each feature occurs in the programs of the laws, and which pairs are rare."""
     drawn = drawn_by_laws(EVERYTHING, examples)
     told = meetings(drawn, EVERYTHING)
     print(f"Of {len(drawn)} programs of all laws, {examples} of a law that draws its whole share")
@@ -141,5 +140,5 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    signal.signal(signal.SIGPIPE, signal.SIG_DFL)  # so that it ends as other commands do before `| head`
+    signal.signal(signal.SIGPIPE, signal.SIG_DFL)  # so that `| head` ends it silently, like other commands
     main()

@@ -10,19 +10,20 @@ _RANKS = st.sampled_from((2, 3, 4, 5, 3, 5, 1))  # up to MOST_RANKS
 
 @st.composite
 def calls(draw: st.DrawFn, claims: Claims, integers: bool = False) -> Call:
-    """Calls of what is offered, in any group; more ranks, odd strides and large sizes only if it must be."""
+    """Calls of the claimed collectives, in any group. They shrink to few ranks, contiguous strides and small sizes."""
     operation = draw(st.sampled_from(claims.collectives))
     size = min(draw(_RANKS), claims.most_ranks)
     group = tuple(rank for rank in range(size) if draw(st.sampled_from((True, True, False)))) or (size - 1,)
-    has_none = claims.scalars and operation in ("all_reduce", "broadcast")  # nothing else keeps the shape
-    # All is drawn, whether it has a meaning or not, so that a failure shrinks to what is plainest.
+    has_none = claims.scalars and operation in ("all_reduce", "broadcast")  # the other operations change the shape
+    # Everything is drawn even if it has no effect, so that a failure shrinks to the plainest call.
     rows, columns = draw(st.integers(1, 3)), draw(st.integers(1, 3))
     none = draw(st.sampled_from(("", "", "", *["columns", "rows"] * claims.empty_parameters)))
     layout, reduction = draw(st.sampled_from(LAYOUTS)), draw(st.sampled_from(("sum", "average")))
     root = group[draw(st.integers(0, MOST_RANKS - 1)) % len(group)]
     dimensions = draw(st.sampled_from((2, 1, 3, *[0] * has_none)))
     dtype = draw(st.sampled_from(dtypes(claims, integers)))
-    reduces = operation in ("all_reduce", "reduce_scatter") and dtype != "int64"  # whose average has no one meaning
+    # the average of integers is not well-defined
+    reduces = operation in ("all_reduce", "reduce_scatter") and dtype != "int64"
     return Call(
         operation,
         size,
@@ -38,11 +39,11 @@ def calls(draw: st.DrawFn, claims: Claims, integers: bool = False) -> Call:
 
 
 def dtypes(claims: Claims, integers: bool) -> list[str]:
-    """The dtypes that may be given, the plainest first."""
+    """The claimed dtypes, the plainest first."""
     chosen = {"float64": claims.float64, "bfloat16": claims.sixteen_bits, "float16": claims.sixteen_bits}
     return ["float32", *(name for name, may in {**chosen, "int64": integers}.items() if may)]
 
 
 def calls_of_any(claims: Claims) -> st.SearchStrategy[Call]:
-    """The same, with integers if they are claimed: nothing goes backward."""
+    """As `calls`, with integers if they are claimed. They are allowed here because no backward pass is run."""
     return calls(claims, claims.integers)

@@ -1,4 +1,4 @@
-"""Scenarios in which features meet that seldom do by chance."""
+"""Scenarios with combinations of features that are rare by chance."""
 
 from functools import lru_cache
 
@@ -11,9 +11,10 @@ from lockstep.properties.strategies.scenarios import exact_scenarios
 
 
 def with_any(claims: Claims, most: int = 3, has: tuple[str, ...] = ()) -> st.SearchStrategy[Scenario]:
-    """Scenarios with any so many of the features that are claimed, all as often as one another, beside those named in
-    ``has``; they shrink to fewer, and to none. Those of which no program can have all, such as momentum and Adam, are
-    drawn in vain.
+    """Scenarios with up to ``most`` of the claimed features beside those in ``has``, each feature equally often.
+
+    They shrink to fewer features, and to none. Combinations that no program can have, for example momentum and Adam,
+    are drawn in vain.
     """
     names = ["", *(name for name, feature in FEATURES.items() if feature.claimed(claims) and not feature.by_chance)]
     any_of_them = st.tuples(*[st.sampled_from(names)] * most)

@@ -1,4 +1,4 @@
-"""The features of scenarios by name: those chosen for the whole of it, and those of each event."""
+"""The features of scenarios by name: those of the whole scenario, and those of each event."""
 
 from collections.abc import Callable
 from itertools import islice
@@ -50,7 +50,7 @@ _SET_UP: dict[str, Feature] = {
     "kept gradients": Feature(lambda s: s.caller.keeps_gradients, options=("kept gradients",)),
     "registered": Feature(lambda s: bool(s.registered), options=("registered",), parameters=2),
 }
-# In which order seeds find them. One that is not named here comes last.
+# The order of the features, on which the meaning of a seed depends. Features that are not listed come last.
 _FIRST = (
     *("accumulation", "nested", "together", "drop window", "unused", "step", "several optimizers", "idle step"),
     *("several steps", "zero grad", "clip", "clips twice", "loss scale", "overflow", "clipped overflow", "momentum"),
@@ -69,8 +69,10 @@ if len(FEATURES) < len(_ALL):
 
 
 def wanted(has: tuple[str, ...], claims: Claims, enclosed: bool) -> list[Feature]:
-    """The features of those names. ValueError for one that does not exist, or that is not claimed, or, unless
-    ``enclosed``, that no data makes exact.
+    """The features of those names.
+
+    Raises ValueError for a feature that does not exist or is not claimed. Unless ``enclosed``, it also raises
+    ValueError for a feature whose results are never exact.
     """
     for name in has:
         if name not in FEATURES:
@@ -83,8 +85,10 @@ def wanted(has: tuple[str, ...], claims: Claims, enclosed: bool) -> list[Feature
 
 
 def having(*names: str) -> Callable[[Scenario], bool]:
-    """A condition on scenarios: that one of these features occurs. Where ranks run out of micro-batches most laws
-    compare what such a rank does not have, so that only counts if it is asked for.
+    """A condition on scenarios: one of these features occurs.
+
+    Scenarios in which ranks run out of micro-batches do not count unless they are asked for, because most laws compare
+    values that such a rank does not have.
     """
     features = [FEATURES[name] for name in names]
     return lambda scenario: (
@@ -94,18 +98,19 @@ def having(*names: str) -> Callable[[Scenario], bool]:
 
 
 def all_of(*names: str) -> Callable[[Scenario], bool]:
-    """The condition that each of these features occurs, and no rank runs out of micro-batches."""
+    """A condition on scenarios: each of these features occurs, and no rank runs out of micro-batches."""
     return lambda scenario: anything(scenario) and all(FEATURES[name].occurs(scenario) for name in names)
 
 
 def anything(scenario: Scenario) -> bool:
-    """The condition on scenarios that nothing is asked for, but that no rank runs out of micro-batches."""
+    """A condition on scenarios: no rank runs out of micro-batches."""
     return not FEATURES["joins"].occurs(scenario)
 
 
 def is_usual(scenario: Scenario, claims: Claims) -> bool:
-    """True if a scenario has nothing that the general draw leaves out, and no rank runs out of micro-batches: laws that
-    compare runs draw no other.
+    """True if the general draw can produce the scenario and no rank runs out of micro-batches.
+
+    Laws that compare runs draw only such scenarios.
     """
     general = general_draw(claims)
     apart = (
@@ -116,7 +121,7 @@ def is_usual(scenario: Scenario, claims: Claims) -> bool:
     )
     batches = scenario.microbatches
     several = any(batch.forwards > 1 or batch.backwards > 1 for batch in batches)
-    # One element of the parameter that comes last: of another order another one's.
+    # This kind of overflow changes one element of the last parameter, and another order has another last parameter.
     otherwise = any(batch.overflow and batch.overflows != OVERFLOWS[0] for batch in batches)
     caller = scenario.caller
     return (
@@ -129,6 +134,6 @@ def is_usual(scenario: Scenario, claims: Claims) -> bool:
 
 
 def features_meet(scenario: Scenario) -> bool:
-    """The condition that two features occur, and no rank runs out of micro-batches."""
+    """A condition on scenarios: at least two features occur, and no rank runs out of micro-batches."""
     those = (name for name, feature in FEATURES.items() if feature.occurs(scenario))
     return anything(scenario) and len(list(islice(those, 2))) == 2

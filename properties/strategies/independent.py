@@ -1,9 +1,9 @@
-"""Examples that are drawn independently of one another: a backend of Hypothesis'.
+"""A backend of Hypothesis that draws each example independently.
 
-By itself Hypothesis makes five of six examples from the one before, by putting a part of it in the place of another. It
-is a way to equal parts, which are rare by chance; but our strategies draw these on purpose, and a program and what is
-made from it are much alike: of 100 examples some 65 differed, and what the first did not show the others did not. How
-much more surely faults are found stands in `docs/campaigns.md`.
+By default, Hypothesis makes five of six examples from the previous one, by copying one part over another. That helps to
+find equal parts, which are rare by chance. But our strategies draw equal parts on purpose, and a mutated program is
+much like its origin. Of 100 examples, only about 65 differed, and the copies showed little new. `docs/campaigns.md` has
+figures on how much more reliably faults are found with independent examples.
 """
 
 from typing import Any, TypeVar
@@ -17,9 +17,10 @@ T = TypeVar("T")
 
 
 class IndependentProvider(HypothesisProvider):
-    """Draws as Hypothesis does, which leaves alone what is drawn by a backend other than its own.
+    """Draws as Hypothesis does, but is not Hypothesis' own backend, so that it leaves examples unchanged.
 
-    But no constants from the source of what happens to be imported: a seed would mean something else after each import.
+    It draws no constants from the source of imported modules, because then the meaning of a seed would depend on
+    imports.
     """
 
     def _maybe_draw_constant(self, *arguments: Any, **named: Any) -> None: ...
@@ -29,7 +30,7 @@ AVAILABLE_PROVIDERS[INDEPENDENT] = IndependentProvider
 
 
 def sample(strategy: SearchStrategy[T], count: int, seed_value: int = 0) -> list[T]:
-    """So many of what a law that has this strategy would be given; of one seed always the same."""
+    """So many examples as a law with this strategy would get; always the same for one seed."""
     found: list[T] = []
 
     @seed(seed_value)

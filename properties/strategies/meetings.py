@@ -8,11 +8,11 @@ from lockstep.oracle.program import Scenario
 from lockstep.properties.claims import Claims
 from lockstep.properties.strategies.features import FEATURES
 
-SELDOM = 5  # whatever occurs in fewer programs is told
+SELDOM = 5  # features and pairs in fewer programs than this are reported
 
 
 def meetings(drawn: Iterable[Scenario], claims: Claims) -> dict[tuple[str, ...], int]:
-    """By feature that is claimed, and by pair of them, the number of programs that have it."""
+    """The number of programs with each claimed feature and with each pair of them."""
     names = [name for name, feature in FEATURES.items() if feature.claimed(claims)]
     counted: Counter[tuple[str, ...]] = Counter()
     for scenario in drawn:

@@ -13,24 +13,27 @@ from lockstep.oracle.model import Buffer, Parameter
 from lockstep.oracle.program import Scenario
 from lockstep.properties.claims import Claims
 
-# Sizes that are prime, or alike in all but shape; 7 ranks have more than most of them have elements.
+# Prime sizes, and equal sizes with different shapes. Most have fewer elements than 7, so that 7 ranks cannot share
+# them.
 SHAPES = ((1,), (2,), (3,), (2, 2), (), (5,), (1, 3), (7,), (11,))
 EMPTY = ((0,), (0, 3), (2, 0))
 LAID_OUT = (((2, 3), "transposed"), ((2, 3, 2, 2), "channels last"), ((3, 2, 2), "transposed"))
 BUFFERS = ((Buffer((1,)),), (Buffer((2,)), Buffer(())), (Buffer((1,), reassigned=True),), (Buffer((3,)),))
 MOST_PARAMETERS = 5
-# The usual dtype and the other one, where one is to have 16 bits.
+# The usual dtype and the other one, if one must have 16 bits.
 SIXTEEN = (("bfloat16", "float32"), ("float16", "float32"), ("bfloat16", "float16"))
 
 
-# What a scenario has beside its program: which of its forms each option has that there is.
+# The options of a scenario beside its program, and the number that chooses the form of each.
 Options = dict[str, int]
 
 
 @dataclass(frozen=True)
 class ModelSeed:
-    """The draw for a model. ``alike``: all of one shape, as parameters of one size swap silently, of several they
-    crash; ``exchanged``: the usual dtype and the other one change places.
+    """The draw for a model.
+
+    ``alike``: all parameters have one shape. Exchanged parameters of one size go unnoticed, while those of different
+    sizes crash. ``exchanged``: the usual dtype and the other one change places.
     """
 
     shapes: list[tuple[tuple[int, ...], bool, bool]]  # shape, whether it has the other dtype, whether it is trained
@@ -40,22 +43,22 @@ class ModelSeed:
 
 @lru_cache
 def model_seeds(at_least: int) -> st.SearchStrategy[tuple[Any, ...]]:
-    """Draws the fields of the seeds of models of so many parameters or more."""
+    """Draw the fields of a `ModelSeed` for at least so many parameters."""
     parameter = st.tuples(st.sampled_from(SHAPES), st.booleans(), st.sampled_from((True, True, True, False)))
     shapes = st.lists(parameter, min_size=at_least, max_size=MOST_PARAMETERS)
     return st.tuples(shapes, st.booleans(), st.booleans())
 
 
 def model(seed: ModelSeed, options: Options, claims: Claims, ranks: int) -> tuple[Parameter, ...]:
-    """The parameters: at least one is trained; one dtype unless several are claimed."""
+    """The parameters. At least one is trainable, and all have one dtype unless several are claimed."""
     names = dtypes(ranks, claims, options.get("16 bits"))
     usual, other = names[0], names[-1]
     if seed.exchanged and (claims.several_dtypes or "16 bits" not in options):
         usual, other = other, usual
     shapes = [shape if shape or claims.scalars else (1,) for shape, _, _ in seed.shapes]
-    if claims.plain_layers:  # which hold matrices, and vectors of an even length
+    if claims.plain_layers:  # plain layers hold matrices, and vectors of an even length
         shapes = [(*shape, 1) if len(shape) == 1 and shape[0] % 2 else shape for shape in shapes]
-    # The first parameter is never the odd one, so that each mixture has one way to be drawn, and shrinks.
+    # The first parameter never has the other dtype, so that each mixture is drawn in one way only, and shrinks.
     made = [
         Parameter(
             shapes[0] if seed.alike else shape,
@@ -85,7 +88,7 @@ def model(seed: ModelSeed, options: Options, claims: Claims, ranks: int) -> tupl
 
 
 def units(options: Options, count: int) -> tuple[tuple[int, ...], ...]:
-    """None; or the last parameter a unit, all in one, each its own, or two halves."""
+    """The units: none, the last parameter alone, one unit with all, one for each parameter, or two halves."""
     if not {"units", "outside"} & options.keys():
         return ()
     match options.get("units", options.get("outside", 0)) % 4:
@@ -99,7 +102,7 @@ def units(options: Options, count: int) -> tuple[tuple[int, ...], ...]:
 
 
 def outside(options: Options, units: tuple[tuple[int, ...], ...]) -> tuple[int, ...]:
-    """None of the units' parameters; or the last of them, all of the last unit, or the first."""
+    """The parameters outside their unit: none, the last one of the units, all of the last unit, or the first one."""
     if "outside" not in options:
         return ()
     match options["outside"] // 4:
@@ -111,8 +114,9 @@ def outside(options: Options, units: tuple[tuple[int, ...], ...]) -> tuple[int, 
 
 
 def called_alike(scenario: Scenario, in_layers: bool = False) -> bool:
-    """True if all ranks call the same units in the same order, as they must where units are gathered to be used; or,
-    ``in_layers``, the same plain layers, of which each parameter has one.
+    """True if all ranks call the same units in the same order, as is necessary if units are gathered for use.
+
+    ``in_layers``: compare plain layers instead. Each parameter belongs to one plain layer.
     """
     for batch in range(len(scenario.microbatches)):
         orders = (scenario.order(batch, rank) for rank in range(scenario.world_size))
@@ -124,31 +128,36 @@ def called_alike(scenario: Scenario, in_layers: bool = False) -> bool:
 
 
 def replicas(options: Options, ranks: int) -> int:
-    """1, or another divisor of the number of ranks, the largest first: then each rank holds the whole model."""
+    """The number of replicas: 1, or another divisor of the number of ranks, the largest first.
+
+    With the largest, each rank holds the whole model.
+    """
     divisors = [number for number in range(ranks, 1, -1) if ranks % number == 0]
     return divisors[options["replicas"] % len(divisors)] if "replicas" in options and divisors else 1
 
 
 def outsiders(options: Options, ranks: int, most_ranks: int) -> int:
-    """The number of ranks of the world that take no part: none, or one or two if that many more may be in a world."""
+    """The number of further ranks in the world that take no part: 0, 1 or 2, within the maximal world size."""
     return min(1 + options["outsiders"] % 2, most_ranks - ranks) if "outsiders" in options else 0
 
 
 def buffers(options: Options) -> tuple[Buffer, ...]:
-    """None, or some."""
+    """The buffers of the model; empty unless the option asks for some."""
     return BUFFERS[options["buffers"] % len(BUFFERS)] if "buffers" in options else ()
 
 
 @lru_cache
 def bucket_caps(parameters: tuple[Parameter, ...], required: bool = False) -> st.SearchStrategy[int | None]:
-    """None, or bytes at and around the sizes of the model's parameters, and of its last two, three and so on together:
-    one bucket, many, and the boundaries, to the byte and to the element; or zero, so that each parameter travels alone.
+    """A bucket cap in bytes, or None.
+
+    The caps lie at and around the size of each parameter, and of the last two, three and so on together. So there may
+    be one bucket or many, and boundaries differ by a byte or an element. Zero sends each parameter by itself.
     """
     alone = sorted({parameter.nbytes for parameter in parameters})
     together = accumulate(parameter.nbytes for parameter in reversed(parameters) if parameter.tied is None)
     sizes = list(dict.fromkeys((*alone, *together)))
     element = max(FORMATS[parameter.dtype].bytes for parameter in parameters)
-    # What is off by how much is drawn apart, so that it stays where parameters go as an example is made smaller.
+    # The offset is drawn separately, so that it stays the same if parameters are removed by shrinking.
     beyond = st.sampled_from((0, element, -element, 1, -1, None))
     caps = st.builds(lambda off, size: 0 if off is None else max(0, size + off), beyond, st.sampled_from(sizes))
     return caps if required else st.none() | caps
@@ -156,11 +165,12 @@ def bucket_caps(parameters: tuple[Parameter, ...], required: bool = False) -> st
 
 @lru_cache
 def dtypes(world_size: int, claims: Claims, sixteen: int | None = None) -> tuple[str, ...]:
-    """The dtypes in which the mean over so many ranks can be exact on every lattice, also where it may be taken in
-    another one. ``sixteen``: which of `SIXTEEN`, if it is to be one of those.
+    """The dtypes in which the mean over so many ranks can be exact for any data, also if another dtype may be used for
+    it.
 
-    Who divides may multiply by the rounded reciprocal (`oracle.lattice.mean`). Among 1 to 8 ranks that excludes float32
-    with 7: |N * fl(1/N) - 1| > u/2.
+    ``sixteen``: the index in `SIXTEEN` if it must be one of those. An implementation that divides may multiply by the
+    rounded reciprocal (`oracle.lattice.mean`). Among 1 to 8 ranks that excludes float32 with 7: |N * fl(1/N) - 1| >
+    u/2.
     """
     names: tuple[str, ...] = ("float32", "float64") if claims.float64 else ("float32",)
     if sixteen is not None:

@@ -1,4 +1,4 @@
-"""The moments at which a caller may do something of its own with the model."""
+"""The events before which a caller may do something of its own with the model."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -14,13 +14,13 @@ from lockstep.properties.events.evaluate import evaluation
 
 
 def altered(scenario: Scenario, places: Sequence[int], **changes: Any) -> Scenario:
-    """The same, where the events of these places are otherwise. ValueError where they cannot be."""
+    """The scenario with changed fields in the events at these places. Raises ValueError if the change is invalid."""
     program = (replace(each, **changes) if place in places else each for place, each in enumerate(scenario.program))
     return replace(scenario, program=tuple(program))
 
 
 def one_or_all(places: Sequence[int]) -> list[tuple[int, ...]]:
-    """Each by itself, and all of them."""
+    """Each place by itself, and all of them together."""
     return [*((place,) for place in places), *([tuple(places)] if len(places) > 1 else [])]
 
 

@@ -1,4 +1,4 @@
-"""Writes programs with events in any order that a training loop could have."""
+"""Write a program from drawn phases, with events in any order that a training loop could have."""
 
 from collections.abc import Sequence
 
@@ -12,7 +12,7 @@ from lockstep.properties.events.step import STEP
 
 
 def written(loop: Loop, phases: Sequence[Phase]) -> tuple[Event, ...]:
-    """The program of these phases. What has been done is to be seen: something follows by which it is."""
+    """The program of these phases. Events are added at the end so that the effect of each event can be observed."""
     for phase in phases:
         _add(loop, phase)
     end_join(loop)
@@ -29,7 +29,7 @@ def written(loop: Loop, phases: Sequence[Phase]) -> tuple[Event, ...]:
 
 
 def _add(loop: Loop, phase: Phase) -> None:
-    """The events of a phase, if the loop can have them here, after those that they take."""
+    """Add the events of a phase and those that they require, if the phase is possible here."""
     kind = phase.kind
     if not kind.while_joined:
         end_join(loop)

@@ -1,4 +1,6 @@
-"""The strategies of the laws: scenarios within the claims, of which the oracle knows every bit or a proved interval."""
+"""The strategies of the laws: scenarios within the claims for which the oracle knows each value or a proved
+interval.
+"""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -32,24 +34,25 @@ from lockstep.properties.strategies.training import training
 MOST_RANKS = 8
 MOST_PHASES = 8
 MOST_OPTIONS = 3
-# As many as there are hyper-parameters to set, and places to raise in: what has the most forms.
+# The largest numbers of forms: hyper-parameters to set, and places to raise in.
 TWISTS, SHIFTS = 8, len(RAISES_DRAWN)
 ENCLOSED = ("adam", "long rate")
 
-# Ranks, events and options are drawn apart, each as a list: either shrinks by dropping any element, and the rest keeps
-# its meaning. As tuples, which Hypothesis draws in half the time that objects take.
+# Ranks, events and options are drawn as separate lists. Each list shrinks by dropping any element, and the rest keeps
+# its meaning. The elements are tuples, which Hypothesis draws in half the time of objects.
 _RANKS = st.lists(
     st.tuples(st.integers(0, factorial(MOST_PARAMETERS) - 1), st.integers(0, 2**MOST_PARAMETERS - 1)),
     min_size=2,
     max_size=MOST_RANKS,
 )
-# As many ranks as were drawn; or so many fewer of 8, which is drawn most, and one fewer of 4, as powers of two hide
-# faults; or one, where many a shortcut is wrong.
+# The number of drawn ranks to leave out. 8 ranks, which are drawn most, and 4 become fewer, because powers of two hide
+# faults. A single rank shows wrong shortcuts.
 _CROWD = st.sampled_from((0,) * 4 + (1,) * 3 + (2,) * 4 + (3,) * 2 + (MOST_RANKS - 1,) * 2)
 _NUMBERS = st.integers(0, 11)
 _BOOLEANS = st.booleans()
-_PLACES = st.integers(0, MOST_PHASES)  # among phases, however many: one that is left out moves no other
-_SIGNS = {False: st.sampled_from((SIGNS[0],) * 4 + SIGNS[1:]), True: st.sampled_from(SIGNS[1:])}  # by: if wanted
+_PLACES = st.integers(0, MOST_PHASES)  # a relative place among the phases
+# the key: whether the feature is wanted
+_SIGNS = {False: st.sampled_from((SIGNS[0],) * 4 + SIGNS[1:]), True: st.sampled_from(SIGNS[1:])}
 _MODES = {False: st.sampled_from((MODES[0],) * 7 + MODES[1:]), True: st.sampled_from(MODES[1:])}
 _RATES = st.sampled_from((0.5, 0.25, 1.0))
 
@@ -72,11 +75,12 @@ def _options(claims: Claims, enclosed: bool) -> st.SearchStrategy[list[tuple[str
 def exact_scenarios(
     claims: Claims, hook_orders: str = "any", has: Sequence[str] = (), enclosed: bool = True
 ) -> st.SearchStrategy[Scenario]:
-    """Scenarios of which the oracle knows every bit, or, if ``enclosed``, an interval for what no data makes exact.
+    """Scenarios of which the oracle knows every bit or, if ``enclosed``, a proved interval.
 
-    ``has``: names of features (`properties.strategies.features`) that each of them has. Only where that takes a join do
-    ranks run out of micro-batches: most laws compare what such a rank does not have. Laws that compare two runs bit
-    for bit are drawn with ``enclosed=False``. ValueError for a feature that does not exist or is not claimed.
+    ``has``: names of features (`properties.strategies.features`) that each scenario must have. Ranks run out of
+    micro-batches only if a wanted feature needs a join, because most laws compare values that such a rank does not
+    have. Laws that compare two runs bit for bit use ``enclosed=False``. Raises ValueError for a feature that does not
+    exist or is not claimed.
     """
     features = tuple(wanted(tuple(has), claims, enclosed))
     if not any(JOIN in feature.phases for feature in features):
@@ -94,7 +98,7 @@ def exact_scenarios(
 
 
 def comparable(scenario: Scenario, claims: Claims) -> Expectation | None:
-    """The expectation of a scenario; None if the oracle cannot tell, or if other results are right as well."""
+    """The expectation of a scenario. None if the oracle does not know it, or if other results are right as well."""
     expected = known(scenario, claims)
     if expected is None or adds_up_rounded_means(scenario, expected, not claims.silent_no_sync):
         return None
@@ -102,11 +106,12 @@ def comparable(scenario: Scenario, claims: Claims) -> Expectation | None:
 
 
 def adds_up_rounded_means(scenario: Scenario, expected: Expectation, eager: bool = False) -> bool:
-    """True if a rounded gradient is averaged while an earlier average is still there; or where each of several
-    backwards, or, if ``eager``, each micro-batch inside `no_sync`, may have been averaged as it came.
+    """True if the result depends on whether gradients are added before or after averaging, because a mean is rounded.
 
-    The oracle adds to the average and then takes the mean; others add the mean of what is new. Either is right,
-    and only where nothing rounds are they the same.
+    This may happen if a gradient is averaged on top of an earlier average, or with several backwards. With ``eager``,
+    it also happens if micro-batches inside `no_sync` may be averaged one by one. The oracle adds to the average and
+    then takes the mean. An implementation may add the mean of the new gradients instead, which is right too. Both agree
+    only if nothing is rounded.
     """
     places = [*on_averages(scenario), *several_at_once(scenario), *(after_local(scenario) if eager else ())]
     means = [expected.gradients[place + 1] for place in places if place + 1 in expected.gradients]
@@ -121,7 +126,10 @@ def scenarios(
     features: tuple[Feature, ...] = (),
     enclosed: bool = True,
 ) -> Scenario:
-    """A scenario within the claims. ``hook_orders``: "any" draws one for each rank, "same on all ranks" one for all."""
+    """A scenario within the claims.
+
+    ``hook_orders``: "any" draws one order for each rank, "same on all ranks" one for all.
+    """
     crowd = _crowd(draw(_RANKS), draw(_CROWD))[: claims.most_ranks]
     if claims.parameters_per_rank:
         crowd = crowd[: max(1, MOST_PARAMETERS // claims.parameters_per_rank)]
@@ -179,17 +187,17 @@ def scenarios(
 
 
 def _options_drawn(draw: st.DrawFn, claims: Claims, features: tuple[Feature, ...], enclosed: bool) -> Options:
-    """With those that features are made of."""
+    """The drawn options, and those that the features need."""
     options: Options = dict(draw(_options(claims, enclosed)))
     for name in (name for feature in features for name in feature.options):
         options.setdefault(name, draw(_NUMBERS))
     if "outsiders" in options:
-        options.pop("replicas", None)  # which are made of the whole world
+        options.pop("replicas", None)  # replicas need the whole world
     return options
 
 
 def _ranks(crowd: list[tuple[int, int]], options: Options, claims: Claims, hook_orders: str) -> list[RankSeed]:
-    """As many as there may be with these options."""
+    """The drawn ranks, reduced to the number that the options and claims allow."""
     ranks = [RankSeed(*each) for each in crowd]
     if "outsiders" in options:
         ranks = ranks[: claims.most_ranks - 1]
@@ -205,8 +213,9 @@ def _ranks(crowd: list[tuple[int, int]], options: Options, claims: Claims, hook_
 
 
 def _idle(ranks: list[RankSeed], wanted: bool, draw: st.DrawFn) -> list[RankSeed]:
-    """Ranks that use no parameter now and then, one of several or all but one: if it is ``wanted``, or if the last rank
-    is drawn without any, which is seldom.
+    """Let ranks use no parameter in some micro-batches: one of several ranks, or all but one.
+
+    This happens if it is ``wanted``, or if the last rank is drawn without any parameter, which is rare.
     """
     if len(ranks) == 1 or (not wanted and ranks[-1].absent != 2**MOST_PARAMETERS - 1):
         return ranks
@@ -216,7 +225,7 @@ def _idle(ranks: list[RankSeed], wanted: bool, draw: st.DrawFn) -> list[RankSeed
 
 
 def _together(phases: list[Phase], options: Options, claims: Claims) -> tuple[list[Phase], Options, frozenset[str]]:
-    """Without what does not go with the rest; and the options that are ruled out."""
+    """Remove phases and options that exclude one another. The last value names the options that are ruled out."""
     ruled_out = frozenset(name for phase in phases for name in phase.kind.rules_out(claims))
     phases = [phase for phase in phases if ruled_out.isdisjoint(phase.kind.options)]
     taken: Options = {name: 0 for phase in phases for name in phase.kind.options}
@@ -224,13 +233,13 @@ def _together(phases: list[Phase], options: Options, claims: Claims) -> tuple[li
 
 
 def _of_positive_gradients(scenario: Scenario) -> bool:
-    """True if no gradient can be -0.0: no layer of torch's gives that, as each adds gradients up from 0.0."""
+    """True if no gradient can be -0.0. Torch's layers give no -0.0, because they add up gradients from 0.0."""
     return scenario.signs == SIGNS[0] and scenario.sparse[1] == 1
 
 
 def _thinned_out(scenario: Scenario, options: Options) -> Scenario:
-    """With coefficients of zero, as many as 16 bits take for sums to be exact, there or on the wire; or as an option
-    has.
+    """Set coefficients to zero so that sums are exact in 16 bits, in the model or on the wire, or because an option
+    says so.
     """
     if ("16 bits" in options or scenario.wire) and (runs := runs_needed(scenario)) > 1:
         which = options["16 bits"] // 2 if "16 bits" in options else options.get("zeros", 0)
@@ -241,7 +250,7 @@ def _thinned_out(scenario: Scenario, options: Options) -> Scenario:
 
 
 def those_there_are(drawn: st.SearchStrategy[Scenario | None]) -> st.SearchStrategy[Scenario]:
-    """Without those that nothing could be made of, which are None."""
+    """The strategy without None, which stands for a scenario that could not be made."""
     return drawn.filter(lambda scenario: scenario is not None)  # type: ignore[return-value]
 
 
@@ -252,7 +261,7 @@ def _crowd(ranks: list[tuple[int, int]], fewer: int) -> list[tuple[int, int]]:
 
 
 def _with(phases: list[Phase], wanted: tuple[Kind, ...], draw: st.DrawFn) -> list[Phase]:
-    """The phases, and somewhere among them the wanted ones, in their order, unless they are there."""
+    """The phases with the wanted ones inserted in their order at some place, unless they are there already."""
     there = iter(phase.kind for phase in phases)
     if all(kind in there for kind in wanted):
         return phases

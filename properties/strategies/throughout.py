@@ -1,4 +1,4 @@
-"""The caller's habits in a scenario, and the order in which its model registers parameters, as options."""
+"""Options for the caller's habits, and for the order in which its model registers parameters."""
 
 from dataclasses import replace
 from typing import Any
@@ -11,7 +11,7 @@ MOST_DOUBLINGS = 3
 
 
 def with_caller(scenario: Scenario, **changes: Any) -> Scenario | None:
-    """The same where the caller does these things throughout; None where they do not go with the rest."""
+    """The scenario with these habits of the caller; None if they do not fit the rest of it."""
     try:
         return replace(scenario, caller=replace(scenario.caller, **changes))
     except ValueError:
@@ -19,7 +19,7 @@ def with_caller(scenario: Scenario, **changes: Any) -> Scenario | None:
 
 
 def throughout(scenario: Scenario, options: Options, claims: Claims) -> Scenario:
-    """The scenario, with what options say of its caller, if it is claimed and goes with the rest."""
+    """The scenario with the options for its caller applied, as far as they are claimed and fit the rest of it."""
     for name, form in options.items():
         scenario = with_caller(scenario, **_changes(name, form, claims)) or scenario
     if "registered" in options:
@@ -30,7 +30,7 @@ def throughout(scenario: Scenario, options: Options, claims: Claims) -> Scenario
 
 
 def _changes(option: str, form: int, claims: Claims) -> dict[str, Any]:
-    """The changes of the caller's habits by an option; none, if the option is about something else."""
+    """The changes of the caller's habits by an option; empty if the option is about something else."""
     hooks = {"hooked_before": bool(form // MOST_DOUBLINGS % 2)}
     match option:
         case "early optimizer":

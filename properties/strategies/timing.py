@@ -1,6 +1,4 @@
-"""Choices that only the simulated world offers: when collectives and messages read and write, and in which order
-collectives reduce.
-"""
+"""Choices of the simulated world: the moments at which collectives read and write, and the order of reduction."""
 
 from collections.abc import Sequence
 from functools import partial
@@ -20,33 +18,33 @@ ASYNCHRONIES: st.SearchStrategy[Asynchrony] = st.one_of(
     ),
     st.lists(st.integers(0, 6), min_size=1, max_size=12).map(lambda draws: Asynchrony("drawn", "drawn", tuple(draws))),
 )
-# The name of an order, or numbers that choose one.
+# The name of an order, or the numbers that determine one.
 DRAWN_ORDERS: st.SearchStrategy[str | tuple[int, ...]] = st.sampled_from(ORDERS) | st.lists(
     st.integers(0, 7), min_size=1, max_size=8
 ).map(tuple)
 
 
 def order_of(drawn: str | tuple[int, ...]) -> OrderOf:
-    """The order of reduction of that name, or the one that the numbers choose. It can be pickled."""
+    """The order of reduction of that name, or the one determined by the numbers. The result can be pickled."""
     return partial(reduction_order, drawn) if isinstance(drawn, str) else partial(order_by_numbers, drawn)
 
 
 def order_drawn_for(example: str) -> str | tuple[int, ...]:
-    """One of all those orders, always the same for the same text."""
+    """An order of reduction that depends only on the text."""
     drawn = Random(example)
     numbers = tuple(drawn.choices(range(8), k=8))
     return drawn.choice((*ORDERS, numbers))
 
 
 def order_by_numbers(numbers: Sequence[int], elements: int, element_bytes: int, members: int) -> Order:
-    """Two pieces of the elements, each with a tree of its own."""
+    """An order that splits the elements into two pieces, each with its own tree."""
     cut = numbers[0] % (elements + 1)
     pieces = [(0, cut, tree_by_numbers(numbers, members)), (cut, elements, tree_by_numbers(numbers[::-1], members))]
     return [(lo, hi, tree) for lo, hi, tree in pieces if lo < hi]
 
 
 def tree_by_numbers(numbers: Sequence[int], members: int) -> Tree:
-    """Any tree of the members 0 .. members - 1: the numbers, over and over, say which two parts are added next."""
+    """A tree of the members 0 .. members - 1. The numbers, repeated as needed, say which two parts are added next."""
     parts: list[Any] = list(range(members))
     for turn in range(members - 1):
         left = parts.pop(numbers[turn % len(numbers)] % len(parts))
@@ -64,5 +62,5 @@ def asynchrony_words(choice: Asynchrony) -> str:
 
 
 def order_words(drawn: str | tuple[int, ...]) -> str:
-    """The order of reduction."""
+    """The order of reduction in words."""
     return f"the {drawn} order" if isinstance(drawn, str) else f"an order chosen by {drawn}"

@@ -1,6 +1,6 @@
-"""The caller's side of a training loop: optimizer, hyper-parameters, groups, masters and loss scale.
+"""The caller's side of a training loop: optimizer, hyper-parameters, groups, master weights and loss scale.
 
-Where only one value is right for every bit, no more than short sums of powers of two are drawn, and no Adam.
+If every bit must be known, only values with short sums of powers of two are drawn, and no Adam.
 """
 
 from dataclasses import replace
@@ -11,7 +11,7 @@ from lockstep.properties.claims import MASTERS
 from lockstep.properties.events.caller import TrainingOptions, choose
 from lockstep.properties.strategies.models import Options
 
-# The first of each are short, see `properties.events.caller.is_short`; the others round, and are enclosed.
+# The first values are short, see `properties.events.caller.is_short`. The others round, so their results are enclosed.
 MOMENTUM = (
     Hyperparameters(momentum=0.5),
     Hyperparameters(momentum=0.5, nesterov=True),
@@ -21,7 +21,7 @@ MOMENTUM = (
 )
 ADAM = (Hyperparameters(), Hyperparameters(betas=(0.5, 0.75)), Hyperparameters(eps=0.001))
 DECAY = (0.5, 0.01)
-# With 2**14 and 2**16 sums of float16 overflow, or each of them; with 1 there is nothing to unscale.
+# With 2**14, sums of float16 overflow; with 2**16, each value does. With 1, unscaling changes nothing.
 SCALES = (2.0, 8.0, 1024.0, 16384.0, 65536.0, 1.0)
 INTERVALS = (2000, 1, 2)
 IN_GROUPS = (
@@ -35,11 +35,11 @@ SET = (
     Hyperparameters(learning_rate=0.25),
     Hyperparameters(weight_decay=0.5),
     Hyperparameters(learning_rate=1.0, weight_decay=0.0),
-    Hyperparameters(learning_rate=0.0),  # as a schedule that warms up begins
+    Hyperparameters(learning_rate=0.0),  # the start of a schedule with warm-up
     Hyperparameters(maximize=True),
     Hyperparameters(learning_rate=0.1),
 )
-# Beside these, what only the one or the other has; torch's SGD has Nesterov's momentum or dampening, not both.
+# Further values, for one optimizer only. Torch's SGD allows Nesterov momentum or dampening, not both.
 OWN = {
     "SGD": (Hyperparameters(momentum=0.5), Hyperparameters(momentum=0.25), Hyperparameters(dampening=0.5)),
     "Nesterov": (Hyperparameters(momentum=0.5), Hyperparameters(momentum=0.25), Hyperparameters(nesterov=False)),
@@ -50,7 +50,7 @@ OWN = {
 def training(
     options: Options, model: tuple[Parameter, ...], short: bool, keeps_masters: bool | str, stateless: bool = False
 ) -> TrainingOptions:
-    """The options of the caller, for a model. ``keeps_masters``: as claimed. ``stateless``: no group has momentum."""
+    """The caller's options for a model. ``keeps_masters``: as claimed. ``stateless``: no group has momentum."""
     sixteen = any(FORMATS[parameter.dtype].bytes == 2 for parameter in model)
     asked = keeps_masters == MASTERS or bool({"masters", "adam"} & options.keys())
     masters = sixteen and bool(keeps_masters) and asked
@@ -67,7 +67,8 @@ def training(
     scale = None
     if (form := options.get("loss scale")) is not None:
         scale = LossScale(SCALES[form % len(SCALES)], INTERVALS[form // len(SCALES) % len(INTERVALS)])
-    # Where no group begins with momentum none has it later: FSDP1 saves no state that only some parameters have.
+    # If no group begins with momentum, none gets it later, because FSDP1 cannot save state that only some parameters
+    # have.
     kind = "Adam" if adam else "Nesterov" if values.nesterov else "SGD"
     own = OWN[kind] if adam or (values.momentum and not stateless) else ()
     return TrainingOptions(
@@ -83,7 +84,11 @@ def training(
 def groups(
     form: int, model: tuple[Parameter, ...], short: bool, among: tuple[Hyperparameters, ...]
 ) -> tuple[Group, ...]:
-    """One tensor in a group of its own, or all after the first, or each of the last two; with options of ``among``."""
+    """Parameter groups: one tensor in a group of its own, all tensors after the first, or one group for each of the
+    last two.
+
+    ``among``: the hyper-parameters to choose from.
+    """
     tensors = [index for index, parameter in enumerate(model) if parameter.tied is None]
     kind, which = form % 3, form // 3
     if kind == 0 or len(tensors) < 2:

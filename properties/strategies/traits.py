@@ -1,4 +1,4 @@
-"""Traits of scenarios beside their features: no law asks for these by name."""
+"""Traits of scenarios beside their features. No law asks for them by name."""
 
 from collections.abc import Callable
 from math import inf
@@ -11,25 +11,25 @@ from lockstep.properties.events.backward import hook_orders_differ
 
 
 def sent(scenario: Scenario) -> list[int]:
-    """The tensors whose gradients travel: trained ones that have elements."""
+    """The tensors whose gradients are communicated: trainable ones with at least one element."""
     told = enumerate(scenario.parameters)
     return [index for index, each in told if each.trainable and each.tied is None and each.count]
 
 
 def buckets(scenario: Scenario) -> list[int]:
-    """The bytes in each bucket, where they are filled greedily from the last trained tensor to the first."""
+    """The bytes in each bucket, if buckets are filled greedily from the last trainable tensor to the first."""
     members = filled(scenario, reversed(sent(scenario)), scenario.bucket_cap)
     return [sum(scenario.parameters[each].nbytes for each in bucket) for bucket in members]
 
 
 def is_ragged(scenario: Scenario) -> bool:
-    """True if the last bucket holds less than each of the others."""
-    *others, last = buckets(scenario) or [0]  # none, where nothing is sent
+    """True if the last bucket is smaller than each of the others."""
+    *others, last = buckets(scenario) or [0]  # empty if nothing is sent
     return bool(others) and last < min(others)
 
 
 def cap_beyond_a_parameter(elements: int) -> Callable[[Scenario], bool]:
-    """A trait: the cap is larger than some parameter by that many elements."""
+    """A trait: the cap is larger than some parameter by so many elements."""
 
     def holds(scenario: Scenario) -> bool:
         sizes = {each.nbytes + elements * FORMATS[each.dtype].bytes for each in scenario.parameters}

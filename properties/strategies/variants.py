@@ -1,4 +1,4 @@
-"""Scenarios that several laws make of others: what they compare a run with, or give a module of its own."""
+"""Scenarios that several laws derive from others, for example to compare their runs."""
 
 from dataclasses import replace
 from typing import Any
@@ -14,9 +14,10 @@ from lockstep.properties.strategies.throughout import with_caller
 
 
 def without_local(scenario: Scenario) -> Scenario:
-    """The same without micro-batches inside `no_sync`; what those used, the next one that synchronizes uses as well.
+    """The scenario without the micro-batches inside `no_sync`.
 
-    So that what an implementation sends may depend on which parameters were used since it last sent.
+    The next synchronizing one also uses their parameters. So the set of parameters used since the last synchronization
+    stays the same, and an implementation may depend on it.
     """
     kept: list[Event] = []
     nothing: tuple[tuple[int, ...], ...] = ((),) * scenario.samples
@@ -39,29 +40,30 @@ def without_local(scenario: Scenario) -> Scenario:
 
 
 def asking(drawn: st.SearchStrategy[Scenario], **changes: Any) -> st.SearchStrategy[Scenario]:
-    """The scenarios in which the caller can have these habits, with them."""
+    """The scenarios with these habits of the caller, if they can have them."""
     return those_there_are(drawn.map(lambda scenario: with_caller(scenario, **changes)))
 
 
 def one_by_one(scenario: Scenario) -> list[int]:
-    """The parameters that are trained, each tensor once."""
+    """The indices of the trainable parameters, each tensor once."""
     return [index for index, p in enumerate(scenario.parameters) if p.trainable and p.tied is None]
 
 
 def with_one_unit(scenario: Scenario) -> Scenario:
-    """The same, where the last parameter that is trained has a module of its own, and the root has the others."""
+    """The scenario with the last trainable parameter in a unit of its own and the others in the root."""
     return replace(scenario, units=(tuple(one_by_one(scenario)[-1:]),), outside=())
 
 
 def with_one_rank_alike(claims: Claims) -> st.SearchStrategy[Scenario]:
-    """Scenarios that one rank can run as well."""
+    """Scenarios that give the same results on one rank."""
     return exact_scenarios(claims, enclosed=False).filter(lambda scenario: is_alike_on_one_rank(scenario, claims))
 
 
 def is_alike_on_one_rank(scenario: Scenario, claims: Claims) -> bool:
-    """True if one rank with all samples must have the same: an overflow of some ranks is not one of the whole batch.
+    """True if one rank with all samples must give the same results.
 
-    And coefficients of the whole batch may cancel where no rank's do: times a negative weight, zero is -0.0.
+    An overflow on some ranks is not an overflow of the whole batch. Coefficients of the whole batch may cancel even if
+    those of each rank do not. Then a zero times a negative weight is -0.0.
     """
     if any(batch.overflow for batch in scenario.microbatches):
         return False
@@ -69,7 +71,7 @@ def is_alike_on_one_rank(scenario: Scenario, claims: Claims) -> bool:
 
 
 def on_one_rank(scenario: Scenario) -> Scenario:
-    """The same scenario with all samples on one rank, whose every error is everybody's."""
+    """The scenario with all samples on one rank. An error of any rank is an error of this one."""
     program = tuple(event.on_one_rank() for event in scenario.program)
     return scenario.on_ranks(1, program=program)
 
@@ -77,9 +79,12 @@ def on_one_rank(scenario: Scenario) -> Scenario:
 def trained_again(
     scenario: Scenario, instead: bool = False, local: bool = False, everything: bool = False, steps: bool = False
 ) -> Scenario:
-    """The same, and in the end everything that was trained when it was last wrapped is trained once more, or
-    ``everything`` there is; ``instead``: as many tensors that are trained until then no longer are; ``local``: a
-    micro-batch inside `no_sync` comes first; ``steps``: and a step comes last.
+    """The scenario followed by a window in which everything that was trainable at the last wrapping is trained again.
+
+    - ``everything``: train all parameters instead.
+    - ``instead``: freeze as many tensors that were trainable until then.
+    - ``local``: put a micro-batch inside `no_sync` first.
+    - ``steps``: add a step at the end.
     """
     end = scenario.standings[-1]
     trained, when_wrapped = end.trained, frozenset(range(len(scenario.parameters))) if everything else end.when_wrapped
@@ -96,7 +101,7 @@ def trained_again(
 
 
 def replaced_again(scenario: Scenario, times: int = 4) -> Scenario:
-    """The same, and in the end a tensor that is trained is replaced so many times, with a window after each."""
+    """The scenario followed by so many windows, each after replacing a trainable tensor."""
     trained = scenario.standings[-1].trained
     names = tuple(index for index in range(len(scenario.parameters)) if index in trained)
     if not names:
@@ -106,5 +111,5 @@ def replaced_again(scenario: Scenario, times: int = 4) -> Scenario:
 
 
 def evaluated_after_errors(scenario: Scenario) -> Scenario:
-    """The same, with an evaluation right after each error of the caller's."""
+    """The scenario with an evaluation right after each error of the caller."""
     return scenario.with_each(Raise, lambda error: (error, Evaluate()))

@@ -1,5 +1,6 @@
-"""Check that a scenario keeps to the claims: the last look at what is about to run, drawn or made by a law from what
-was drawn. Whoever is held to more than they claim gets a false alarm.
+"""The last check before a scenario runs: it must stay within the claims, whether it was drawn or derived by a law.
+
+A scenario beyond the claims would give a false alarm.
 """
 
 from lockstep.oracle.program import Scenario
@@ -10,7 +11,7 @@ from lockstep.properties.strategies.models import called_alike
 
 
 def beyond(claims: Claims, scenario: Scenario) -> str:
-    """The part of the scenario that is not claimed, in a few words; empty if there is none."""
+    """The first part of the scenario that is not claimed, in a few words; empty if all of it is claimed."""
     for name, feature in FEATURES.items():
         if not feature.claimed(claims) and feature.occurs(scenario):
             return name
@@ -25,7 +26,7 @@ def beyond(claims: Claims, scenario: Scenario) -> str:
 
 
 def _set_up_beyond(claims: Claims, scenario: Scenario) -> str:
-    """The same of what is chosen for the whole of it, and is no feature."""
+    """The same for options of the whole scenario that are not features."""
     parameters = scenario.parameters
     if claims.wire_dtype and scenario.wire != claims.wire_dtype:
         return f"gradients that need not fit {claims.wire_dtype}"
@@ -61,13 +62,13 @@ def _set_up_beyond(claims: Claims, scenario: Scenario) -> str:
 
 
 def few_parameters(claims: Claims, scenario: Scenario) -> bool:
-    """True if some rank has fewer parameters of the trained ones than is claimed to be needed."""
+    """True if there are fewer trainable parameters for each rank than the implementation needs."""
     trained = [index for index in scenario.tensors if scenario.parameters[index].trainable]
     return len(trained) < claims.parameters_per_rank * scenario.world_size
 
 
 def _begins_with_forwards(scenario: Scenario) -> bool:
-    """True if the first thing that ranks do once they are constructed, or a file is loaded, is a forward on each."""
+    """True if each rank runs a forward first after its construction, or after a file is loaded."""
     return all(
         facet_of(event).forward
         for standing, event in zip(scenario.standings, scenario.program, strict=False)

@@ -1,8 +1,8 @@
-"""One training step, rank by rank: `lockstep run` shows it.
+"""One training step, rank by rank, for `lockstep run`.
 
-model        the cost model: what computing and a collective take
+model        the cost model: the times of computation and of collectives
 program      the program that is shown
-trace        a run on the simulated world, played by the cost model
-clocked      a run on real processes, by the clock
+trace        a run on the simulated world, timed by the cost model
+clocked      a run on real processes, timed by the clock
 comparison   several implementations side by side
 """

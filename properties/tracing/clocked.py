@@ -1,4 +1,4 @@
-"""A run on real processes, by the clock: what the ranks of gloo did, in milliseconds of the host."""
+"""A run on gloo processes, timed by the host's clock in milliseconds."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import pairwise
@@ -16,12 +16,12 @@ CLOCK = "Times are those of the host's clock, on gloo processes. They depend on 
 
 
 def clocked(trial: Trial, scenario: Scenario) -> Outcome:
-    """Run the scenario. Raises a LawBroken, or Refused, where not every rank comes to the end."""
+    """Run the scenario. Raises LawBroken or Refused if not every rank finishes."""
     return trial.run(scenario, timeline=True, function=TRACED).outcome
 
 
 def lanes(scenario: Scenario, outcome: Outcome, title: str) -> Lanes:
-    """The last step by the clock. Real processes do not tell what a collective carries, nor who waits for it."""
+    """The last step by the clock. Real processes do not record the contents of collectives, nor which rank waits."""
     step = last_step(scenario)
     begin = min(mark[3] for report in outcome for mark in _marks(report) if mark[1] in step)
 
@@ -50,7 +50,7 @@ def _marks(report: RankReport) -> Sequence[Mark]:
 
 
 def _doings(scenario: Scenario, marks: Sequence[Mark]) -> Iterator[tuple[str, str, int, int]]:
-    """Kind, name, beginning and end of what a rank does."""
+    """The kind, name, beginning and end of each activity of a rank."""
     since = 0
     for kind, place, number, when in marks:
         event = scenario.program[place]
@@ -68,7 +68,9 @@ def _doings(scenario: Scenario, marks: Sequence[Mark]) -> Iterator[tuple[str, st
 
 
 def _met(passages: Sequence[Sequence[Passage]]) -> Iterator[dict[int, Passage]]:
-    """Calls that meet: the same place in the sequence of one group. In the order of rank 0, then of others."""
+    """The matching calls: those at the same place in the sequence of one group, in the order of rank 0, then
+    of others.
+    """
     met: dict[tuple[str, int], dict[int, Passage]] = {}
     for rank, own in enumerate(passages):
         places: dict[str, int] = {}
@@ -93,7 +95,7 @@ def seconds_of_steps(scenario: Scenario, outcome: Outcome) -> list[float]:
 
 
 def seconds_under_way(scenario: Scenario, outcome: Outcome) -> float:
-    """Median over steps but the first of the seconds for which rank 0 has a collective under way."""
+    """The median over steps but the first of the seconds during which rank 0 has a collective in flight."""
     marks, steps = _marks(outcome[0]), scenario.places(Step)
     ends: Mapping[int, int] = {mark[1]: mark[3] for mark in marks if mark[0] == "end" and mark[1] in steps}
     found = []

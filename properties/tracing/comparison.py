@@ -1,4 +1,4 @@
-"""Several implementations on the same training, side by side: what they send, and how much of it computing hides."""
+"""Compare several implementations on the same training: the data they send, and how much of it computation hides."""
 
 import textwrap
 from collections.abc import Iterator, Sequence
@@ -29,8 +29,9 @@ STEPS_BY_THE_CLOCK = 5
 
 @dataclass(frozen=True)
 class Measured:
-    """Shares of a step, and its milliseconds. ``compute``: computing over the step; ``overlap``: that part of
-    communication which computing hides.
+    """Shares of a step, and its milliseconds.
+
+    ``compute``: computation divided by the step. ``overlap``: the part of communication that computation hides.
     """
 
     compute: float
@@ -40,8 +41,10 @@ class Measured:
 
 @dataclass(frozen=True)
 class Row:
-    """One implementation. ``calls`` and ``bytes``: of collectives, per rank and step. None: it did not come to the end,
-    and ``why`` says why; or nobody asked for the clock.
+    """One implementation.
+
+    ``calls``, ``bytes``: of collectives, per rank and step. A measurement is None if the program did not finish, for
+    the reason in ``why``, or if it was not requested.
     """
 
     name: str
@@ -55,7 +58,10 @@ class Row:
 def compare(
     implementations: Sequence[Implementation], ranks: int, model: CostModel, sim: World, gloo: World | None
 ) -> Iterator[Row]:
-    """A row for each, as soon as it is known. ``gloo``: where the clock is asked; None: nowhere."""
+    """A row for each implementation, as soon as it is known.
+
+    ``gloo``: the world for measuring by the clock; None: do not.
+    """
     for each in implementations:
         try:
             yield _row(each, ranks, model, sim, gloo)
@@ -64,7 +70,7 @@ def compare(
 
 
 def first_words(ended: LawBroken | Refused) -> str:
-    """The end of a program and the first rank's error, in one line."""
+    """The verdict on a program and the first rank's error, in one line."""
     how = ended.verdict if isinstance(ended, LawBroken) else "refuses"
     errors = [f": rank {rank}: {error.message}" for rank, error in to_blame(ended.outcome).items()]
     return textwrap.shorten(how + "".join(errors[:1]), 200, placeholder=" ...")
@@ -90,7 +96,7 @@ def _row(of: Implementation, ranks: int, model: CostModel, sim: World, gloo: Wor
 
 
 def told(rows: Sequence[Row], ranks: int, model: CostModel) -> list[str]:
-    """The rows in lines of at most 80 characters, and how their figures came about."""
+    """The rows in lines of at most 80 characters, and the origin of their figures."""
     both = " ".join(f"{name:^22}" for name in ("sim, by a cost model", "gloo, by the clock"))
     lines = [
         f"{'':20} {'calls':>6} {'KiB':>5} {both}".rstrip(),

@@ -1,4 +1,4 @@
-"""The cost model by which a run of the simulated world is played: seconds of computing, seconds of a collective."""
+"""The cost model for a run of the simulated world: seconds of computation, and seconds of a collective."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -9,22 +9,22 @@ from lockstep.oracle.model import Parameter
 from lockstep.oracle.program import Scenario
 from lockstep.worlds.contract import Passage
 
-SIZE = 2**26  # bytes that the parameters of a small program count as, about
+SIZE = 2**26  # about as many bytes are assumed for the parameters of a small program
 
 
 def as_large_as(scenario: Scenario) -> int:
-    """As how many bytes one byte of a program counts, so that its parameters have about ``SIZE``."""
+    """The number of bytes that one byte of a program stands for, so that its parameters have about ``SIZE`` bytes."""
     held = sum(each.nbytes for each in scenario.parameters)
     return 1 << max(0, SIZE.bit_length() - held.bit_length())
 
 
 @dataclass(frozen=True)
 class CostModel:
-    """Seconds of computing and communicating.
+    """The seconds of computing and communicating.
 
-    ``backward``: bytes of gradients that backward makes per second; forward takes half as long, an optimizer step a
-    tenth. ``latency``: alpha, seconds of one message; ``bandwidth``: bytes per second of one rank. ``scale``: as how
-    many bytes one byte of the program counts.
+    ``backward``: bytes of gradients that backward computes per second; forward takes half as long, an optimizer step a
+    tenth. ``latency``: alpha, the seconds of one message. ``bandwidth``: bytes per second of one rank. ``scale``: the
+    number of bytes that one byte of the program stands for.
     """
 
     backward: Fraction = Fraction(7 * 10**9)
@@ -33,21 +33,22 @@ class CostModel:
     scale: int = 1
 
     def gradient(self, parameter: Parameter) -> Fraction:
-        """Seconds of backward until the gradient of a parameter is final, after the one before it."""
+        """The seconds of backward from the previous gradient until that of a parameter is final."""
         return self.scale * parameter.nbytes / self.backward
 
     def forward(self, parameter: Parameter) -> Fraction:
-        """Seconds of that part of forward which uses a parameter."""
+        """The seconds of the part of forward that uses a parameter."""
         return self.gradient(parameter) / 2
 
     def optimizer(self, parameters: Sequence[Parameter]) -> Fraction:
-        """Seconds of an optimizer step."""
+        """The seconds of an optimizer step."""
         return sum(map(self.gradient, parameters), Fraction(0)) / 10
 
     def collective(self, passage: Passage) -> Fraction:
-        """Seconds of a collective: see `oracle.cost.collective_time`; an all-to-all moves what a reduce-scatter does.
+        """The seconds of a collective, see `oracle.cost.collective_time`.
 
-        A scatter and what gathers are told by what one member takes or gives; the whole is that of all.
+        An all-to-all moves as much as a reduce-scatter. Scatters and gathers record the size of one member's part, so
+        the full size is that of all members.
         """
         operation, members = passage.collective.operation, len(passage.members)
         known = {"barrier": "all_reduce", "all_to_all": "reduce_scatter"}.get(operation, operation)
@@ -55,7 +56,7 @@ class CostModel:
         return collective_time(known, whole, members, self.latency, self.bandwidth)
 
     def words(self) -> str:
-        """The model, in sentences."""
+        """The model in sentences."""
         scaled = f" One byte counts as {self.scale:,}." if self.scale != 1 else ""
         return (
             f"Times follow a cost model. Backward makes {_giga(self.backward)} GB of gradients per second; forward "

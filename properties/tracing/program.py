@@ -10,25 +10,25 @@ from lockstep.oracle.program import NAMES, Scenario
 from lockstep.properties.claims import Claims
 from lockstep.properties.strategies.within import beyond
 
-WIDTH, LAYERS = 16, 4  # of the usual model: each layer has a weight and a bias
-STEPS = 2  # of which the last is shown: some, as torch's DDP, arrange their buckets after the first
-# SmolLM2-360M, of which each side of a tensor is a 64th.
+WIDTH, LAYERS = 16, 4  # of the default model; each layer has a weight and a bias
+STEPS = 2  # the last is shown, because some implementations, like torch's DDP, rebuild buckets after the first
+# SmolLM2-360M with each side of a tensor divided by 64.
 SIDE = 64
 HIDDEN, INNER, KEYS, VOCABULARY, BLOCKS = 960 // SIDE, 2560 // SIDE, 320 // SIDE, 49152 // SIDE, 32
 
 
 def usual_model() -> tuple[tuple[int, ...], ...]:
-    """Shapes of the model that is shown where nobody asks for another."""
+    """The shapes of the default model."""
     return ((WIDTH, WIDTH), (WIDTH,)) * LAYERS
 
 
 def usual_cap() -> int:
-    """Bytes of a bucket that holds half of the usual model."""
+    """The bytes of a bucket that holds half of the default model."""
     return sum(4 * math.prod(shape) for shape in usual_model()) // 2
 
 
 def language_model() -> tuple[tuple[int, ...], ...]:
-    """Shapes of the 290 tensors of a published comparison; matrices have a 4,096th of their elements."""
+    """The shapes of the 290 tensors of a published comparison; matrices have a 4,096th of their elements."""
     attention = ((HIDDEN, HIDDEN), (KEYS, HIDDEN), (KEYS, HIDDEN), (HIDDEN, HIDDEN))
     block = (*attention, (INNER, HIDDEN), (INNER, HIDDEN), (HIDDEN, INNER), (HIDDEN,), (HIDDEN,))
     return ((VOCABULARY, HIDDEN), *block * BLOCKS, (HIDDEN,))
@@ -42,8 +42,9 @@ def training(
     steps: int = STEPS,
     bucket_cap: int | None = None,
 ) -> Scenario:
-    """So many equal steps. All micro-batches of a step but the last are inside `no_sync`, if that is claimed; else
-    each is synchronized.
+    """A scenario with so many equal steps.
+
+    If `no_sync` is claimed, all micro-batches of a step but the last are inside it; otherwise each one synchronizes.
     """
     parameters = tuple(Parameter(shape) for shape in shapes)
     orders = (tuple(reversed(range(len(parameters)))),) * ranks
@@ -59,7 +60,7 @@ def training(
 
 
 def read(text: str) -> Scenario:
-    """The scenario that a text is the repr of. ValueError, in one line, for anything else."""
+    """The scenario with this repr. Raises ValueError with a message of one line for any other text."""
     try:
         made = eval(text, {"__builtins__": {}, **NAMES})
     except Exception as error:
@@ -72,6 +73,6 @@ def read(text: str) -> Scenario:
 
 
 def last_step(scenario: Scenario) -> range:
-    """The places of the events of the last step: from after the last but one Step, or from the beginning."""
+    """The places of the events of the last step: after the second-to-last Step, or from the beginning."""
     steps = scenario.places(Step)
     return range(steps[-2] + 1 if len(steps) > 1 else 0, len(scenario.program))

@@ -1,7 +1,7 @@
-"""A run of a program on the simulated world: what each rank was seen to do, played by a cost model.
+"""A run of a program on the simulated world: the observed acts of each rank, timed by a cost model.
 
-The simulated world says in which order a rank computes, launches and waits. It has no seconds; the cost model gives
-them (`oracle.played`).
+The simulated world gives the order in which a rank computes, launches and waits. The cost model gives the seconds
+(`oracle.played`).
 """
 
 from collections import Counter
@@ -22,13 +22,13 @@ from lockstep.worlds.contract import MESSAGES, Collective, Passage, RankReport
 
 TRACED = "lockstep.properties.ranks.traced:trace_program"
 WEIGHED = "lockstep.properties.ranks.held_bytes:weigh_program"
-MOST_ELEMENTS = 5_000  # of a program whose collectives are looked into, number by number
+MOST_ELEMENTS = 5_000  # the largest program whose collectives are recorded number by number
 Mark = tuple[str, int, int, int]  # see `properties.ranks.traced.Traced`
 
 
 @dataclass(frozen=True)
 class Call:
-    """A rank's part in a collective: its way through the rank, and with what was put in, where that was recorded."""
+    """A rank's part in a collective: its times, and its input if that was recorded."""
 
     passage: Passage
     asked: Collective
@@ -36,8 +36,10 @@ class Call:
 
 @dataclass(frozen=True)
 class Trace:
-    """The last step of a run, played. By rank: ``calls``, its collectives; ``held``, (seconds, bytes that the
-    implementation holds, gradients included), where they were counted.
+    """The last step of a run with times.
+
+    By rank: ``calls``, its collectives; ``held``, pairs of seconds and the bytes that the implementation holds then,
+    including gradients, if they were counted.
     """
 
     scenario: Scenario
@@ -47,14 +49,15 @@ class Trace:
 
     @property
     def bytes(self) -> int:
-        """Bytes that the rank which sends most puts into collectives."""
+        """The bytes that the rank with the most traffic puts into collectives."""
         return max((sum(call.passage.bytes for call in calls.values()) for calls in self.calls), default=0)
 
 
 def trace(trial: Trial, scenario: Scenario, model: CostModel, looks_inside: bool = True) -> Trace:
-    """Run the scenario and play its last step. ``looks_inside``: also what collectives carry, and bytes held.
+    """Run the scenario and time its last step.
 
-    Raises a LawBroken, or Refused, where not every rank comes to the end.
+    ``looks_inside``: also record contents of collectives, and bytes held. Raises LawBroken or Refused if not every rank
+    finishes.
     """
     inside = looks_inside and sum(each.count for each in scenario.parameters) <= MOST_ELEMENTS
     seen = trial.run(scenario, contents=inside, timeline=True, function=TRACED).outcome
@@ -71,7 +74,7 @@ def trace(trial: Trial, scenario: Scenario, model: CostModel, looks_inside: bool
 
 
 def lanes(trace: Trace, title: str, model: CostModel) -> Lanes:
-    """The picture of it."""
+    """The picture of a trace."""
     numbers = {travel.collective: number for number, travel in enumerate(trace.played.travels, 1)}
     called = [labels(trace.scenario, trace.scenario.role(rank)) for rank in range(trace.scenario.world_size)]
     carried = {key: _carried(trace, key, called) for key in numbers}
@@ -110,7 +113,7 @@ def _what(span: Span, numbers: Mapping[Key, int]) -> str:
 
 
 def _window(scenario: Scenario, report: RankReport) -> tuple[list[Mark], int, int]:
-    """The moments of the last step, and when it begins and ends."""
+    """The records of the last step, with its beginning and end."""
     step = last_step(scenario)
     marks = [mark for mark in (report.result or {})["traced"] if mark[1] in step]
     return marks, marks[0][3], marks[-1][3]
@@ -129,7 +132,7 @@ def _calls(scenario: Scenario, report: RankReport) -> dict[Key, Call]:
 
 
 def _acts(scenario: Scenario, report: RankReport, calls: Mapping[Key, Call], model: CostModel) -> Iterator[Act]:
-    """The acts of a rank in the last step, in order: computing at the moments at which it is done."""
+    """The acts of a rank in the last step, in order. Computations are placed at the moments of their ends."""
     marks, _, end = _window(scenario, report)
     happened: list[tuple[int, Act]] = []
     for kind, place, number, when in marks:
@@ -150,14 +153,14 @@ def _acts(scenario: Scenario, report: RankReport, calls: Mapping[Key, Call], mod
 
 
 def _of_unit(scenario: Scenario, unit: int) -> list[int]:
-    """The parameters of a unit; -1: those of the model itself."""
+    """The parameters of a unit; -1: those of the root."""
     return [index for index in range(len(scenario.parameters)) if scenario.unit(index) == (None if unit < 0 else unit)]
 
 
 def _held(
     scenario: Scenario, traced: RankReport, weighed: RankReport, spans: Sequence[Span]
 ) -> Iterator[tuple[Fraction, int]]:
-    """The bytes that a rank was seen to hold when each act of computing was done. Both runs had the same moments."""
+    """The bytes that a rank held at the end of each computation. Both runs recorded the same moments."""
     assert weighed.result is not None
     totals, seen = weighed.result["bytes"], dict[tuple[int, str, int], list[int]]()
     for place, moments in weighed.result["moments"].items():
@@ -175,7 +178,7 @@ def _held(
 
 
 def _carried(trace: Trace, key: Key, called: Sequence[Labels]) -> tuple[dict[int, str], bool]:
-    """By rank, the parameters whose gradients a collective carries; and whether different ones meet in it."""
+    """For each rank, the parameters whose gradients a collective carries; and true if different ones meet in it."""
     sent = {rank: calls[key].asked.sent for rank, calls in enumerate(trace.calls) if key in calls}
     numbers = {rank: values.tolist() for rank, values in sent.items() if values is not None}
     if len(numbers) < len(sent) or trace.calls[min(sent)][key].asked.reduction == "":

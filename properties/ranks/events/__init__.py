@@ -1,7 +1,6 @@
-"""The way in which a rank carries out each event: a module for each event, under the name that the oracle's has.
+"""The way in which a rank carries out each event. Each event has a module, named like the oracle's module for it.
 
-A module holds one object, ``ON_RANKS``, of a class derived from `on_ranks.OnRanks`. An event without one fails here, at
-import.
+A module holds one object ``ON_RANKS`` of a subclass of `on_ranks.OnRanks`. An event without a module fails at import.
 """
 
 from typing import Any

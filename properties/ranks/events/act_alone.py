@@ -1,4 +1,4 @@
-"""An act of one rank alone: an evaluation that the others do not have, and a state dict that is not used."""
+"""An act of one rank alone: an evaluation, and a state dict that is not used."""
 
 from lockstep.oracle.events import ActAlone, Evaluate
 from lockstep.properties.ranks.events.on_ranks import OnRanks

@@ -1,4 +1,4 @@
-"""A micro-batch on a rank: its losses go backward one after the other, retained where a graph comes once more."""
+"""A micro-batch on a rank. Its losses run backward one after another; a graph that is used again is retained."""
 
 import contextlib
 from collections.abc import Iterator, Sequence
@@ -53,7 +53,7 @@ class BackwardOnRanks(OnRanks[Backward]):
             increment = batch * rank.scenario.world_size + rank.rank + 1
             final = last_loss(rank, event, last, order, increment)
             if not order:
-                # A tensor of the caller's own, so that there is a backward to run.
+                # A tensor of the caller's own, so that backward has something to run on.
                 aside = torch.zeros((), device=rank.device, requires_grad=True)
                 losses, final = [loss + aside for loss in losses], final + aside
             losses = [sum(losses, final)] if event.backwards == 1 else [*losses, final]
@@ -78,7 +78,7 @@ class BackwardOnRanks(OnRanks[Backward]):
 def last_loss(
     rank: Rank, event: Backward, inputs: list[torch.Tensor], order: Sequence[int], increment: int
 ) -> torch.Tensor:
-    """The loss of a micro-batch's last forward; or half of it, or nothing, and the caller makes the rest itself."""
+    """The loss of a micro-batch's last forward, parts of which the caller may compute itself."""
 
     def forward(given: list[torch.Tensor], order: Sequence[int]) -> torch.Tensor:
         return rank.call(given, order, increment, direct=event.direct)
@@ -86,8 +86,8 @@ def last_loss(
     halves = [values / 2 for values in inputs]
     match event.loss:
         case "gradients":
-            # Forward reads all that is trained, and the loss is made of what was to be reached. What goes through
-            # gradients alone comes to parameters that are factors of theirs the other way round.
+            # Forward reads all trainable parameters, and the loss uses those that backward must reach. Through
+            # gradients alone, backward reaches parameters that are factors of them in the reverse order.
             trained = [index for index, parameter in enumerate(rank.probe.in_order()) if parameter.requires_grad]
             others = [index for index in trained if index not in order]
             given = [values.requires_grad_() for values in inputs]
@@ -105,9 +105,9 @@ def last_loss(
 
 
 def tensors(rank: Rank, numbers: Sequence[npt.NDArray[np.float64]]) -> list[torch.Tensor]:
-    """Coefficients as the model takes them.
+    """The coefficients as tensors, in the dtypes of the scenario.
 
-    Of the scenario's dtypes: outside of forward and backward a sharded implementation need not have parameters.
+    Outside of forward and backward, a sharded implementation need not have parameters from which to take the dtypes.
     """
     return [
         torch.tensor(values, dtype=getattr(torch, told.dtype), device=rank.device)

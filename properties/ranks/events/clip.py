@@ -1,4 +1,4 @@
-"""Clipping on a rank: by the implementation if it offers to; else by torch, of all gradients that are there."""
+"""Clipping on a rank: by the implementation if it offers a method, else by torch on all existing gradients."""
 
 import torch
 
@@ -14,12 +14,12 @@ class ClipOnRanks(OnRanks[Clip]):
         rank.seen["norms"][place] = to_numpy(clipped(rank, event))
 
     def is_shown(self, rank: Rank, event: Clip, place: int) -> bool:
-        # After an overflow they are left open.
+        # After an overflow the gradients are not specified.
         return not rank.scenario.overflowed(place)
 
 
 def clipped(rank: Rank, event: Clip) -> torch.Tensor | None:
-    """Clip the gradients; return their norm, if it is told."""
+    """Clip the gradients and return their norm, if it is known."""
     if "clip_grad_norm_" in rank.offers:
         norm = adapter.clip(rank.wrapped, event.max_norm, event.norm_type)
         if norm is None:
@@ -27,7 +27,7 @@ def clipped(rank: Rank, event: Clip) -> torch.Tensor | None:
         norm = torch.as_tensor(norm, dtype=None if torch.is_tensor(norm) else torch.float64)
         return norm.reshape(()) if norm.numel() == 1 else norm  # fused kernels give a tensor of one element
     rank.refuse_of_pieces("clips gradients", "clip_grad_norm_")
-    # Both are read once.
+    # Both are generators, like `parameters()`, so that they can be read only once.
     tensors = rank.asked.parameters() if rank.stands else (each for each in rank.probe.tensors())
     return torch.nn.utils.clip_grad_norm_(tensors, event.max_norm, event.norm_type)
 

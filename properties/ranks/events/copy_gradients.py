@@ -1,4 +1,4 @@
-"""Copies in the place of gradients on a rank; it counts them."""
+"""Replacing gradients by copies on a rank, and counting them."""
 
 from lockstep.oracle.events import CopyGradients
 from lockstep.properties.ranks.events.on_ranks import OnRanks

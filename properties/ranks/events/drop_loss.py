@@ -1,4 +1,4 @@
-"""A forward on a rank whose loss, which is NaN, goes nowhere."""
+"""A forward on a rank whose loss, NaN, is not used."""
 
 import torch
 

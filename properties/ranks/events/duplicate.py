@@ -1,4 +1,4 @@
-"""A deep copy of the model on a rank, as for an average of its weights, and an evaluation of each that there is."""
+"""A deep copy of the model on a rank, as for an average of its weights, and an evaluation of every copy."""
 
 import copy
 

@@ -1,4 +1,4 @@
-"""The end of a window in which ranks may run out of micro-batches: a rank that has not run out before does now."""
+"""The end of a window in which ranks may run out of micro-batches. A rank that has some left leaves the join now."""
 
 from lockstep.oracle.events import EndJoin
 from lockstep.properties.ranks.events.on_ranks import OnRanks

@@ -1,4 +1,4 @@
-"""An evaluation on a rank: one forward without autograd, which shows the parameters as it has read them."""
+"""An evaluation on a rank: one forward without autograd, which shows the parameters as forward has read them."""
 
 from lockstep.oracle.events import Evaluate
 from lockstep.properties.ranks.events.on_ranks import OnRanks

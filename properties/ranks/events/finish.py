@@ -1,4 +1,4 @@
-"""The end of a synchronization on a rank: the implementation hears that backward is over."""
+"""The end of a synchronization on a rank: the implementation is told that backward has ended."""
 
 from lockstep.oracle.events import Finish
 from lockstep.properties.ranks import adapter

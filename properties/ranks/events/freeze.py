@@ -1,4 +1,4 @@
-"""Parameters frozen, or trained again, on a rank: the caller sets ``requires_grad``."""
+"""Freezing parameters on a rank, or training them again: the caller sets ``requires_grad``."""
 
 from lockstep.oracle.events import Freeze
 from lockstep.properties.ranks.events.on_ranks import OnRanks

@@ -1,4 +1,7 @@
-"""A window in which ranks may run out of micro-batches: each is in the implementation's ``join`` until it has."""
+"""A window in which ranks may run out of micro-batches.
+
+Each rank stays in the implementation's ``join`` until it has.
+"""
 
 from lockstep.oracle.events import Join
 from lockstep.properties.ranks import adapter

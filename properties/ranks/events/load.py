@@ -1,4 +1,4 @@
-"""An earlier checkpoint, the last that was saved, loaded into what is there on a rank."""
+"""Loading the last saved checkpoint into the existing objects on a rank."""
 
 import copy
 
@@ -11,7 +11,7 @@ from lockstep.properties.ranks.rank import Rank
 class LoadOnRanks(OnRanks[Load]):
     def run(self, rank: Rank, event: Load, place: int) -> None:
         rank.zero_grad(set_to_none=True)
-        weights, rest = copy.deepcopy(checkpoint.ended(rank.saved))  # a file stays as it is
+        weights, rest = copy.deepcopy(checkpoint.ended(rank.saved))  # loading must not change the saved checkpoint
         rank.training.load(weights, rest if event.optimizer else None)
 
 

@@ -1,4 +1,4 @@
-"""The model's tensors moved to new memory on a rank: parameters, their gradients and buffers."""
+"""Moving the model's tensors to new memory on a rank: parameters, their gradients, and buffers."""
 
 import torch
 

@@ -1,4 +1,4 @@
-"""The base of the modules beside this one: each says how a rank carries out one kind of event."""
+"""The base of the modules beside this one. Each says how a rank carries out one kind of event."""
 
 from abc import ABC, abstractmethod
 from contextlib import AbstractContextManager
@@ -13,24 +13,25 @@ E = TypeVar("E", bound=Event)
 
 
 class OnRanks(ABC, Generic[E]):
-    """The way in which a rank carries out events of one kind. A module calls its own ``ON_RANKS``."""
+    """The way in which a rank carries out events of one kind. The module's instance is called ``ON_RANKS``."""
 
     @abstractmethod
     def run(self, rank: Rank, event: E, place: int) -> None:
-        """Carry out the event of that place in the rank's program."""
+        """Carry out the event of that place in the program."""
 
     def skip(self, rank: Rank, event: E) -> None:
-        """Take note of an event that others carry out: this rank has run out of micro-batches, or the event comes in a
-        part of the program that ranks of another world have run.
+        """Note an event that this rank does not carry out.
+
+        Either this rank has run out of micro-batches, or ranks of another world have run this part of the program.
         """
         return
 
     def is_shown(self, rank: Rank, event: E, place: int) -> bool:
-        """True if what the event shows is looked at: not where its meaning leaves that open."""
+        """True if the result of the event is observed. False if its meaning does not specify the result."""
         return True
 
     def losses(self, rank: Rank, event: E, place: int) -> AbstractContextManager[list[torch.Tensor]] | None:
-        """Losses that go backward inside this context, and may do so together with another model's; None: the event has
+        """The losses whose backward may run inside this context, also together with another model's; None if there are
         none.
         """
         return None

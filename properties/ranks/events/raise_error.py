@@ -1,4 +1,4 @@
-"""A micro-batch, or an evaluation, that the caller's own error ends on a rank, or on all; the caller catches it."""
+"""A micro-batch or evaluation that ends with the caller's own error on one rank or on all. The caller catches it."""
 
 import contextlib
 
@@ -24,9 +24,10 @@ class RaiseOnRanks(OnRanks[Raise]):
 
 
 def fail(rank: Rank, event: Raise) -> None:
-    """A micro-batch of NaN, up to the error, and what the caller does about it.
+    """Run a micro-batch of NaN up to the error, and handle the error as a caller does.
 
-    Backward reaches what was registered last first, as it does in most models: buckets may be on their way by then.
+    Backward reaches parameters in reverse order of registration, as in most models. Some buckets may be in flight by
+    then.
     """
     inputs = rank.filled_with(torch.nan)
     order = [index for index, parameter in enumerate(rank.probe.in_order()) if parameter.requires_grad][::-1]
@@ -36,12 +37,12 @@ def fail(rank: Rank, event: Raise) -> None:
     try:
         with adapter.synchronizing(rank.wrapped, event.synchronize):
             if event.where == "no_sync":
-                raise KeyboardInterrupt  # as Ctrl-C does, which is no Exception
+                raise KeyboardInterrupt  # like Ctrl-C, it is no Exception
             if event.where == "evaluation":
                 rank.evaluate(Evaluate(), fails="module")
             else:
                 rank.scaled(rank.call(inputs, order, fails=event.where)).backward()
-        if not event.drops_gradients:  # whose hooks and nodes there may be none of
+        if not event.drops_gradients:  # otherwise there may be no hook or node that raises
             rank.seen["complaints"].append(f"the caller's own error in {event.where} never came to the caller")
     except (CallersError, KeyboardInterrupt):
         pass

@@ -1,4 +1,6 @@
-"""New tensors on a rank, with the values of the old, under every name of theirs and in the caller's optimizer."""
+"""Replacing tensors on a rank by new ones with the same values, under all of their names and in the caller's
+optimizer.
+"""
 
 import torch
 

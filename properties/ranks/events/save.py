@@ -1,4 +1,4 @@
-"""A checkpoint on a rank: the caller keeps the last one in memory."""
+"""Saving a checkpoint on a rank. The caller keeps the last one in memory."""
 
 from lockstep.oracle.events import Save
 from lockstep.properties.ranks import checkpoint
@@ -8,7 +8,7 @@ from lockstep.properties.ranks.rank import Rank
 
 class SaveOnRanks(OnRanks[Save]):
     def run(self, rank: Rank, event: Save, place: int) -> None:
-        checkpoint.ended(rank.saved)  # before the next begins
+        checkpoint.ended(rank.saved)  # an asynchronous save must end before the next begins
         rank.saved = rank.save()
 
 

@@ -1,4 +1,4 @@
-"""A run that is saved, built anew and loaded on a rank, or loads what ranks of another world have left in a file."""
+"""Saving, constructing anew and loading on a rank, or loading a file that ranks of another world have written."""
 
 from lockstep.oracle.events import SaveAndLoad
 from lockstep.properties.ranks import checkpoint

@@ -1,4 +1,4 @@
-"""Hyper-parameters changed on a rank: the caller writes them into the groups of its optimizers."""
+"""Changing hyper-parameters on a rank: the caller writes them into the groups of its optimizers."""
 
 from lockstep.oracle import hyperparameters
 from lockstep.oracle.events import SetHyperparameters

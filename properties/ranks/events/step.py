@@ -1,4 +1,4 @@
-"""A step on a rank, of the caller's optimizers or the implementation's; it shows their state and the loss scale."""
+"""A step on a rank, of the caller's optimizers or the implementation's. It shows optimizer state and the loss scale."""
 
 from lockstep.oracle.events import Step
 from lockstep.properties.ranks.events.on_ranks import OnRanks
@@ -10,7 +10,7 @@ class StepOnRanks(OnRanks[Step]):
         if place == rank.conditions.added:
             rank.training.add_the_last_group()
         rank.training.step(event.groups)
-        # What is stepped may be none of the model's own tensors.
+        # The stepped tensors may be others than the model's own.
         if rank.looks_at(place) and not rank.stands and (states := rank.states()) is not None:
             rank.seen["states"][place] = states
         if rank.training.scale is not None:

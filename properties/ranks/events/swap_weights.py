@@ -1,6 +1,6 @@
-"""An evaluation on a rank with other weights, such as an average of them, in the place of the model's.
+"""An evaluation on a rank with other weights, for example their average, in place of the model's.
 
-They are written as most do it, past autograd and its version counter.
+They are written in the usual way, which bypasses autograd and its version counter.
 """
 
 from lockstep.oracle.events import Evaluate, SwapWeights

@@ -1,4 +1,4 @@
-"""Gradients divided on a rank by the loss scale of the caller."""
+"""Dividing the gradients on a rank by the caller's loss scale."""
 
 from lockstep.oracle.events import Unscale
 from lockstep.properties.ranks.events.on_ranks import OnRanks

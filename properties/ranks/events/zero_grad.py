@@ -1,4 +1,4 @@
-"""Gradients dropped, or set to zero, on a rank."""
+"""Setting gradients on a rank to None or to zero."""
 
 from lockstep.oracle.events import ZeroGrad
 from lockstep.properties.ranks.events.on_ranks import OnRanks
