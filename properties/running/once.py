@@ -1,4 +1,4 @@
-"""What one process of a run finds out for all."""
+"""A result that one process of a run finds for all of them."""
 
 import fcntl
 from collections.abc import Callable
@@ -6,10 +6,10 @@ from pathlib import Path
 
 
 def once(folder: Path | None, name: str, find: Callable[[], str]) -> str:
-    """What ``find`` returns, called by the first process of a run that asks; the others wait for it.
+    """The result of ``find``, which the first process of a run that asks calls; the others wait for the result.
 
-    ``folder``: the one that all processes of the run share; None: there is one process. If a process dies meanwhile,
-    the next one calls ``find``.
+    ``folder``: the one that all processes of the run share; None if there is one process. If the process that calls
+    ``find`` dies, the next one calls it.
     """
     if folder is None:
         return find()

@@ -1,4 +1,4 @@
-"""What one process of a run finds out for all: found once, also if many ask at a time, and after a death."""
+"""One process of a run finds a result for all: once, also if many ask at a time, and after a death."""
 
 import subprocess
 import sys
