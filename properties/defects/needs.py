@@ -15,7 +15,7 @@ from lockstep.oracle.model import Parameter
 from lockstep.oracle.program import Scenario
 from lockstep.properties.events.backward import hook_orders_differ, on_averages, several_at_once
 from lockstep.properties.exercise import Exercise
-from lockstep.properties.models.scenario import ModelScenario
+from lockstep.properties.models.scenario import BUFFERED, ModelScenario
 from lockstep.properties.strategies.features import FEATURES
 
 FREEZES = {"freeze", "Freeze"}  # needs of programs that freeze a parameter, but not of those that only train one again
@@ -53,6 +53,8 @@ def has(drawn: Any) -> frozenset[str]:
     """
     if isinstance(drawn, tuple):
         return frozenset().union(*map(has, drawn))
+    if isinstance(drawn, ModelScenario):
+        return needs(drawn).union(_shared_with_programs(drawn))
     return _named_of_a_program(drawn) if isinstance(drawn, Scenario) else needs(drawn)
 
 
@@ -170,6 +172,26 @@ def _of_a_model(scenario: ModelScenario) -> Iterator[str]:
         yield "cap"
     yield from (f"{number} steps" for number in range(2, len(scenario.local) + 1))
     yield from (f"{number} ranks" for number in range(3, scenario.world_size + 1))
+
+
+def _shared_with_programs(scenario: ModelScenario) -> Iterator[str]:
+    """The features of programs that a run of a real model has, too: a defect that shows in those shows in this."""
+    yield from ("step", "zero grad", "1 steps", "2 parameters", "2 elements", "3 elements", "4 elements")
+    batches = sum(scenario.local) + len(scenario.local)
+    yield from (f"{number} micro-batches" for number in range(2, batches + 1))
+    yield from (f"{number} windows" for number in range(2, len(scenario.local) + 1))
+    if len(scenario.local) > 1:
+        yield "several steps"
+    if scenario.frozen:
+        yield from ("freeze", AGAIN) if scenario.thaws else ("frozen parameters",)
+    if scenario.evaluated:
+        yield "evaluate"
+    if scenario.saved:
+        yield "save and load"
+    if scenario.model in BUFFERED:
+        yield "buffers"
+    if scenario.optimizer != "SGD":
+        yield scenario.optimizer.lower()
 
 
 def _unusual(of: str, thing: Any, apart: set[str] = frozenset()) -> Iterator[str]:  # type: ignore[assignment]

@@ -9,9 +9,9 @@ from lockstep.properties.diagnosing.core import explains, goes_wrong
 from lockstep.properties.diagnosing.rerunning import REPEAT_SECONDS, TIMES, fails, repeat, rerun
 from lockstep.properties.judging import judge
 from lockstep.properties.law import Law
-from lockstep.properties.searching.search import Failure, took_the_clock
+from lockstep.properties.searching.search import Failure, how_broken, took_the_clock
 from lockstep.properties.trial import Trial
-from lockstep.properties.verdict import LawBroken, Refused
+from lockstep.properties.verdict import LawBroken, Refused, SilentlyWrong
 from lockstep.worlds.contract import errors_of
 from lockstep.worlds.unmatched import UNMATCHED
 
@@ -61,6 +61,10 @@ def confirm(law: Law, trial: Trial, failure: Failure) -> Failure | None:
             ranks = failure.broken.scenario.world_size
             give = "real processes on gloo give" if ranks > 1 else "real process on gloo gives"
             return replace(failure, elsewhere=f"confirmed: {ranks} {give} the same wrong bits.")
+        if isinstance(broken, SilentlyWrong):
+            again = how_broken(law, replace(real, limit=CONFIRM_LIMIT), failure.drawn, [])
+            if again is not None and again.result != broken.result:  # a race: values that nobody can repeat
+                return replace(failure, elsewhere=f"on gloo: {broken.verdict}, with other values in each run.")
         return replace(failure, elsewhere=f"on gloo: {broken.verdict}. {broken.result}{printed(broken)}")
     if _unmatched(real) and any(error.kind == "mismatch" for error in errors_of(failure.broken.outcome).values()):
         return replace(failure, elsewhere=CARRIED_OUT)

@@ -12,6 +12,7 @@ from hypothesis.strategies import SearchStrategy
 from lockstep.oracle.events import Backward, Finish
 from lockstep.oracle.model import Parameter
 from lockstep.oracle.program import Scenario
+from lockstep.properties.catalogue import every_law
 from lockstep.properties.defects.by_itself import broken_by
 from lockstep.properties.defects.cause import Cause, exact_claim, of_rounding
 from lockstep.properties.defects.defect import Defect, the_same
@@ -22,10 +23,11 @@ from lockstep.properties.diagnosing.core import core, goes_wrong, manner
 from lockstep.properties.diagnosing.diagnosis import diagnose
 from lockstep.properties.diagnosing.rounding import rounded_to
 from lockstep.properties.law import Law, sentence
+from lockstep.properties.models.scenario import ModelScenario
 from lockstep.properties.reports.failure import FOLDER, also_broken, filed_failure, report_name
 from lockstep.properties.running.budget import Budget
 from lockstep.properties.searching.least import least
-from lockstep.properties.searching.search import SHRINK_LIMIT, Failure
+from lockstep.properties.searching.search import SHRINK_LIMIT, Failure, how_broken
 from lockstep.properties.strategies import exact_scenarios
 from lockstep.properties.strategies.features import FEATURES
 from lockstep.properties.strategies.independent import sample
@@ -125,8 +127,19 @@ def _by_itself(met: Law, trial: Trial, smallest: Scenario) -> Minimal | None:
 
 
 def _of_the_law(law: Law, trial: Trial, failure: Failure) -> Minimal:
-    """A failure that does not occur without its law, so that the law is part of the cause."""
-    return Minimal(law, trial, failure, None, Cause(needs(failure.broken.scenario) - PLAINEST, law.number))
+    """A failure that does not occur without its law, so that the law is part of the cause. A run of a real model that
+    breaks the plainest law on real models is wrong for all laws.
+    """
+    scenario = failure.broken.scenario
+    only = "" if isinstance(scenario, ModelScenario) and _is_wrong(trial, scenario) else law.number
+    return Minimal(law, trial, failure, None, Cause(needs(scenario) - PLAINEST, only))
+
+
+def _is_wrong(trial: Trial, scenario: ModelScenario) -> bool:
+    """True if the gradients of a real model are wrong."""
+    mean = every_law()["test_a_real_model_gets_the_mean_gradient_of_the_whole_batch"]
+    alone = replace(trial, aside=None, confirm_on=None, limit=SHRINK_LIMIT, witnessed=Counter(), left=Counter())
+    return how_broken(mean, alone, scenario, []) is not None
 
 
 def _filed(ledger: Ledger, met: Law, faces: list[Minimal], cause: Cause, how: str, also: Sequence[str]) -> Defect:
@@ -175,14 +188,17 @@ def _other_faces(met: Law, minimal: Minimal) -> list[Minimal]:
         broken = goes_wrong(plain, scenario)
         if broken is None or type(broken) in seen:
             continue
-        seen.add(type(broken))
+
         way = manner(broken)
 
         def alike(smaller: Scenario, way: Any = way) -> bool:
-            there = cause.within(smaller) or not cause.needs
-            return there and manner(goes_wrong(plain, smaller)) == way
+            return manner(goes_wrong(plain, smaller)) == way
 
-        if (face := _by_itself(met, trial, least(scenario, alike))) is not None:
+        smallest = least(scenario, lambda smaller: (cause.within(smaller) or not cause.needs) and alike(smaller))
+        if cause.needs and not cause.within(least(smallest, alike)):
+            continue  # it fails in this manner without the cause, too: it is another defect
+        if (face := _by_itself(met, trial, smallest)) is not None:
+            seen.add(type(broken))
             found.append(face)
     return found
 

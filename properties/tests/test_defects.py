@@ -1,5 +1,6 @@
 """What is wrong is told defect by defect: causes, what is set aside, and how laws end apart from that."""
 
+import contextlib
 import re
 from collections.abc import Mapping
 from dataclasses import replace
@@ -10,8 +11,8 @@ import pytest
 
 from lockstep.oracle.events import Backward, Clip, Finish, Freeze, Raise, Step
 from lockstep.oracle.model import Parameter
-from lockstep.oracle.program import Scenario
-from lockstep.properties import test_mean
+from lockstep.oracle.program import NAMES, Scenario
+from lockstep.properties import test_accumulation, test_collectives, test_mean, test_models, test_start
 from lockstep.properties.claims import Claims
 from lockstep.properties.defects.aside import Aside
 from lockstep.properties.defects.cause import Cause, exact_claim, of_rounding
@@ -19,12 +20,23 @@ from lockstep.properties.defects.defect import Defect, the_same
 from lockstep.properties.defects.ledger import Ledger
 from lockstep.properties.defects.needs import needs
 from lockstep.properties.law import law_of
+from lockstep.properties.models.scenario import ModelScenario
 from lockstep.properties.reports.matrix import totals
 from lockstep.properties.reports.overview import as_told, overview
+from lockstep.properties.running.apart import Docket
 from lockstep.properties.running.judging import PLAINEST
+from lockstep.properties.running.session import Session
+from lockstep.properties.tests.four_defects import FourDefects
 from lockstep.properties.tests.test_bad_input import ROOT, run_pytest
 
 MEAN = law_of(test_mean.test_gradients_equal_the_mean_over_ranks)
+MORE = (
+    law_of(test_collectives.test_every_rank_issues_the_same_collectives),
+    law_of(test_accumulation.test_no_sync_accumulates_and_then_counts_once),
+    law_of(test_start.test_every_rank_starts_with_the_parameters_of_rank_0),
+    law_of(test_models.test_a_real_model_gets_the_mean_gradient_of_the_whole_batch),
+    law_of(test_models.test_replicas_of_a_real_model_stay_bitwise_equal),
+)
 ONE = Parameter((1,))
 PLAIN = Scenario(2, (ONE,), (Backward(((0,), (0,))), Finish()))
 SWAPPED = Scenario(2, (ONE, ONE), (Backward(((0, 1), (1, 0))), Finish()))
@@ -152,6 +164,39 @@ def test_all_processes_of_a_run_know_of_a_defect_and_in_one_order(tmp_path: Path
 
 def filed(number: str, law: str, verdict: str, **more: Any) -> Mapping[str, Any]:
     return {"number": number, "law": law, "implementation": "mine", "world": "sim", "verdict": verdict, **more}
+
+
+def test_a_real_model_contains_what_a_program_may_have_too() -> None:
+    frozen = Cause(
+        needs(Scenario(2, (replace(ONE, trainable=False), ONE), (Backward(((1,), (1,))), Finish()))) - PLAINEST
+    )
+    assert frozen.within(ModelScenario(frozen="second"))
+    assert not frozen.within(ModelScenario())
+    assert not frozen.within(ModelScenario(frozen="second", thaws=1, local=(0, 0)))
+    assert Cause(frozenset({"accumulation", "2 micro-batches"})).within(ModelScenario(local=(1,)))
+
+
+def test_defects_that_touch_different_things_are_told_one_by_one(tmp_path: Path) -> None:
+    laws = [law.name for law in (MEAN, *MORE)]
+    session = Session(FourDefects, examples=15, seed=5, laws=laws, report=tmp_path)
+    docket = Docket()
+    try:
+        for law in session.held(probed=False, docket=docket):
+            with contextlib.suppress(pytest.fail.Exception):
+                law.run(lambda name, value: None)
+    finally:
+        session.close()
+    found = docket.ledger.defects()
+    assert sorted(each.words() for each in found) == [
+        "accumulation, nested",
+        "different hook orders",
+        "frozen parameters",
+        "scalars",
+    ]
+    for each in found:  # and none on a program that shows another one, too
+        for face in each.faces:
+            there = [other.id for other in found if other.within(eval(face["scenario"], dict(NAMES)), "")]
+            assert there == [each.id], face["scenario"]
 
 
 def test_the_end_of_a_run_is_told_by_defects_and_families() -> None:
