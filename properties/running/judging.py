@@ -56,8 +56,9 @@ class Minimal:
 def judged(
     law: Law, trial: Trial, budget: Budget, ledger: Ledger, failure: Failure, draws: SearchStrategy[Any]
 ) -> Defect | None:
-    """The defect of a failure found under a law, filed in the ledger. None if the failure is an artefact of the
-    simulation.
+    """The defect of a failure found under a law, filed in the ledger.
+
+    None if the failure is an artefact of the simulation.
     """
     for minimal in _minimal(law, trial, budget, failure, draws):
         faces = [minimal, *(_other_faces(law, minimal) if minimal.core is not None else ())]
