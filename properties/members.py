@@ -26,8 +26,7 @@ _NAME = "1"
 
 
 def enter(scenario: Scenario, rank: int) -> tuple[Any, int]:
-    """The group that trains, None if it is the whole world, and this rank's rank in it, which is negative for an
-    outsider.
+    """The group that trains, None if it is the whole world, and this rank's rank in it; negative for an outsider.
 
     Every rank of the world must call it before any other group is made.
     """

@@ -107,7 +107,7 @@ def larger(scenario: Scenario) -> Scenario:
 
 
 def wider(scenario: Scenario, cap: int | None) -> Scenario:
-    """The scenario with parameters ``WIDER`` times as large, and a bucket cap of ``cap`` times as many elements, if
+    """The scenario with parameters ``WIDER`` times as large, and with a bucket cap for ``cap`` of these elements, if
     any.
     """
     wide = tuple(replace(each, shape=(each.count * WIDER,)) for each in scenario.parameters)

@@ -285,9 +285,7 @@ def test_training_goes_on_from_what_the_caller_has_written_into_parameters(trial
 
 
 def evaluated_around_each_step(claims: Claims) -> st.SearchStrategy[Scenario]:
-    """Scenarios with evaluations at the start and after every step, without buffers that are broadcast at each
-    forward.
-    """
+    """Scenarios with evaluations at the start and after every step. No buffers are broadcast at each forward."""
 
     def evaluated(scenario: Scenario, first: Evaluate, then: Evaluate) -> Scenario:
         after = scenario.with_each(Step, lambda step: (step, then))

@@ -277,10 +277,10 @@ def looked_at(report: RankReport) -> Iterator[Collective]:
 
 
 def without(report: RankReport, *kinds: str) -> RankReport:
-    """The report without collectives for construction ("built"), the caller's own purposes ("callers") or observation
-    ("looks").
+    """The report without the collectives of some kinds.
 
-    It is unchanged for a rank that did not finish, because these are not known then.
+    The kinds: "built", for construction; "callers", for the caller's own purposes; "looks", for observation. The report
+    is unchanged for a rank that did not finish, because these are not known then.
     """
     if report.result is None:
         return report

@@ -310,8 +310,9 @@ class Wrapped:
 def _multiplied(
     factors: Sequence[float], _: nn.Module, inputs: Sequence[Any], named: Mapping[str, Any]
 ) -> tuple[tuple[Any, ...], Mapping[str, Any]]:
-    """The arguments of a module's call with each coefficient, passed by position or by name, multiplied by its
-    factor.
+    """The arguments of a module's call with each coefficient multiplied by its factor.
+
+    Coefficients may be passed by position or by name.
     """
 
     def of(given: Sequence[Any]) -> list[torch.Tensor]:
