@@ -124,7 +124,7 @@ def with_errors(claims: Claims) -> st.SearchStrategy[Scenario]:
     drawn = [exact_scenarios(claims, has=has) for has in features]
     if claims.stage == 3:
         has = ("raise, go on", "quadratic")
-        # and so units are called alike on all ranks
+        # And so units are called alike on all ranks.
         all_used = exact_scenarios(replace(claims, unused=None), "same on all ranks", has)
         drawn += [all_used.filter(lambda scenario: len(one_by_one(scenario)) > 1).map(with_one_unit)] * 2
     return st.one_of(*drawn)

@@ -87,7 +87,7 @@ def test_steps_of_shards_are_steps_of_the_whole(trial: Trial, scenario: Scenario
 def between_looks(claims: Claims) -> st.SearchStrategy[Scenario]:
     """Scenarios with several steps, with features that act between two of them, or with any feature."""
     kinds = [(), ("clip",), ("loss scale",)]
-    # units are called in any order, and stale values show
+    # Units are called in any order, and stale values show.
     kinds += [("units", "quadratic")] if claims.stage == 3 else []
     usual = (exact_scenarios(claims, has=("several steps", *more)) for more in kinds)
     return st.one_of(*usual, with_any(claims, 1, has=("several steps",)))

@@ -41,7 +41,7 @@ _GROUPED = (Group((1,)),)
 ONE_OF_TWO = Scenario(2, _PAIR, (*_WINDOW[:-1], Step((1,)), *_WINDOW), groups=_GROUPED, optimizer="Adam")
 WRITTEN = Scenario(2, _PAIR, (*_WINDOW, Write((0, 1)), *_WINDOW), probe="quadratic")
 SWAPPED = replace(TWO_STEPS, program=(*_WINDOW, SwapWeights(), *_WINDOW))
-# the second evaluation must not repeat the first one's result
+# The second evaluation must not repeat the first one's result.
 EVALUATED = Scenario(2, _PAIR, (Evaluate(), *_WINDOW, Evaluate()))
 
 

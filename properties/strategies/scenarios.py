@@ -49,7 +49,7 @@ _CROWD = st.sampled_from((0,) * 4 + (1,) * 3 + (2,) * 4 + (3,) * 2 + (MOST_RANKS
 _NUMBERS = st.integers(0, 11)
 _BOOLEANS = st.booleans()
 _PLACES = st.integers(0, MOST_PHASES)  # a relative place among the phases
-# the key: whether the feature is wanted
+# The key: whether the feature is wanted.
 _SIGNS = {False: st.sampled_from((SIGNS[0],) * 4 + SIGNS[1:]), True: st.sampled_from(SIGNS[1:])}
 _MODES = {False: st.sampled_from((MODES[0],) * 7 + MODES[1:]), True: st.sampled_from(MODES[1:])}
 _RATES = st.sampled_from((0.5, 0.25, 1.0))
