@@ -691,9 +691,7 @@ class Claims:
 
     @property
     def family(self) -> str:
-        """The number of the only laws that apply to it, for example P14; empty for implementations that train
-        models.
-        """
+        """The number of the only laws that apply to it, for example P14; empty for code that trains models."""
         return next((number for name, number in KINDS.items() if getattr(self, name)), "")
 
     def without_broadcasts(self) -> "Claims":

@@ -75,7 +75,7 @@ def alike(message: str) -> str:
 
 def _words(error: RankError) -> str:
     message = error.message.rstrip().removesuffix(".") if error.notes else error.message
-    # a message with only the type's name, for example from a bare assert
+    # A message with only the type's name, for example from a bare assert.
     if error.kind == "raised" and message.rstrip().endswith(":"):
         message = f"{message.rstrip().removesuffix(':')}: {_line(error.details)}".removesuffix(": ")
     return " ".join(("raised" if error.kind == "raised" else "", message, *error.notes)).strip()

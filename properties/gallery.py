@@ -90,9 +90,7 @@ def entry(law: Law, world: World) -> str:
 
 
 def _source(source: str) -> str:
-    """The address where the fault was seen, without the codes that `impls.faults` explains; "a recipe" if there is
-    none.
-    """
+    """The address where the fault was seen, without the codes of `impls.faults`; "a recipe" without an address."""
     address = re.search(r"https://[^\s,]+", source)
     return f"seen in <{address[0]}>" if address else "a recipe"
 

@@ -21,13 +21,12 @@ _NO_MEMBER = re.compile(r"rank \d+ is not part of group")
 _OF_THE_WORLD = ("mismatch", "deadlock", "timeout")
 _GROUP = re.compile(rf"the ({DEFAULT}|ranks [\d,]+, \S+) group")
 _RANKS = re.compile(r"\brank (\d+(?:, \d+\b(?! x))*)")  # "rank 0", "rank 0, 2"; not "rank 0, 2 x float32"
-# c10d numbers groups in the order of creation. The default group is 0.
+# Torch numbers groups in the order of creation. The default group is 0.
 _NAME = "1"
 
 
 def enter(scenario: Scenario, rank: int) -> tuple[Any, int]:
-    """The group that trains, None if it is the whole world, and this rank's rank in it, which is negative for an
-    outsider.
+    """The group that trains, None if it is the whole world, and this rank's rank in it; negative for an outsider.
 
     Every rank of the world must call it before any other group is made.
     """

@@ -26,10 +26,10 @@ class Seen(TypedDict, total=False):
     parameters: dict[int, Values]  # after each Step, Write, SaveAndLoad, Load and EndJoin
     evaluated: dict[int, Values]  # the parameters that each Evaluate and ActAlone has read
     swapped: dict[int, Values]  # the parameters that each SwapWeights has read
-    # the parameters that each copy of the model has read at each Duplicate, the oldest copy first
+    # The parameters that each copy of the model has read at each Duplicate, the oldest copy first.
     duplicates: dict[int, list[Values]]
     norms: dict[int, Array | None]  # returned by each Clip
-    # the optimizer state after each Step, see `oracle.interpreter.Expectation`
+    # The optimizer state after each Step, see `oracle.interpreter.Expectation`.
     states: dict[int, list[dict[str, Array]]]
     loss_scales: dict[int, float]  # after each Step
     buffers: dict[int, Values]  # after each Backward
@@ -41,7 +41,7 @@ class Seen(TypedDict, total=False):
     built: list[tuple[int, int]]  # ranges of collectives for construction and for making ranks equal
     looks: list[tuple[int, int]]  # ranges of collectives that only served observation
     callers: list[tuple[int, int]]  # ranges of the caller's own collectives, for its metrics
-    # ranges of collectives in micro-batches inside `no_sync`, not counting those for observation
+    # Ranges of collectives in micro-batches inside `no_sync`, not counting those for observation.
     local: list[tuple[int, int]]
     stood: bool  # true if the wrapper was asked for its parameters and has some
     complaints: list[str]  # faults that a caller would see and that no value shows

@@ -45,9 +45,7 @@ class Sharded(Protocol):
         """
 
     def clip_grad_norm_(self, max_norm: float, norm_type: float = 2.0) -> "torch.Tensor":
-        """Clip by the norm of the full averaged gradient, and return that norm, which must be the same on
-        every rank.
-        """
+        """Clip by the norm of the full averaged gradient. Return that norm, the same on every rank."""
 
     def unscale_(self, scale: float) -> bool:
         """Divide gradients by the loss scale. True if all are finite then; all ranks must agree on the result."""

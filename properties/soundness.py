@@ -38,7 +38,7 @@ from lockstep.worlds.contract import Job, World
 FUNCTION = "lockstep.properties.ranks.plain_collectives:run_collectives"
 PREDICTED = {"sim": "rank", "gloo": "gloo"}  # the names of their orders in `oracle.reduction_order`
 ELEMENTS = 13  # elements of the sums whose order is revealed; a multiple of no world size but 1 and 13
-# beyond these, a float of that width cannot represent every integer
+# Beyond these, a float of that width cannot represent every integer.
 WHOLE = {"int64": 2**53, "int32": 2**24, "uint8": 0, "bool": 0}
 
 Call = dict[str, Any]
@@ -144,7 +144,7 @@ def _meanings(size: int, world: World, closely: bool) -> Iterator[Meaning]:
     yield from _moves(size)
     if world.device == "cpu":  # NCCL has no sparse collectives
         yield from _sparse(size)
-    # gloo sends no CUDA tensors as messages, and has no coalesced forms for them
+    # Gloo sends no CUDA tensors as messages, and has no coalesced forms for them.
     if world.device == "cpu" or world.name == "nccl":
         yield from _messages(size, _exchanges_lists(world))
     yield from _asynchronous(size)

@@ -87,8 +87,7 @@ def nothing_is_sent(trial: Trial, scenario: Scenario, headline: str) -> None:
 
 
 def followed(scenario: Scenario) -> bool:
-    """True if each micro-batch inside `no_sync` is followed by a synchronizing one before the model is constructed
-    again.
+    """True if a synchronizing micro-batch follows each one inside `no_sync`, before the model is constructed again.
 
     Otherwise it may send data for the next forward, as DDP sends the order of its buckets. Without the micro-batch,
     there is no such forward.
@@ -125,7 +124,7 @@ def with_errors(claims: Claims) -> st.SearchStrategy[Scenario]:
     drawn = [exact_scenarios(claims, has=has) for has in features]
     if claims.stage == 3:
         has = ("raise, go on", "quadratic")
-        # and so units are called alike on all ranks
+        # And so units are called alike on all ranks.
         all_used = exact_scenarios(replace(claims, unused=None), "same on all ranks", has)
         drawn += [all_used.filter(lambda scenario: len(one_by_one(scenario)) > 1).map(with_one_unit)] * 2
     return st.one_of(*drawn)
@@ -217,10 +216,9 @@ def test_each_of_several_backwards_counts(trial: Trial, scenario: Scenario) -> N
 
 
 def zeroed_late(claims: Claims) -> st.SearchStrategy[Scenario]:
-    """Scenarios with any features, in which ZeroGrads right before a micro-batch move between its forwards and
-    backwards.
+    """Scenarios in which a ZeroGrad right before a micro-batch moves between its forwards and its backwards.
 
-    All of them move, or only the last one.
+    They have any features. All such ZeroGrads move, or only the last one.
     """
     stays = replace(claims, joins=())
     drawn = with_any(stays, 1, has=("several steps",)) | with_any(stays, 2)

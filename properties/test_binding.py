@@ -157,7 +157,7 @@ def going_around(claims: Claims) -> st.SearchStrategy[Scenario]:
         some = [place for batch, place in enumerate(places) if which >> batch & 1]
         return altered(scenario, some or places[:1], direct=True)
 
-    # in a join, ranks without batches follow the wrapper's forwards
+    # In a join, ranks without batches follow the wrapper's forwards.
     plain = replace(claims, accumulation=False, joins=())
     features = [*[("unused", "units")] * (claims.unused is not None), *[("raise",)] * claims.survives_errors]
     drawn = st.one_of(with_any(plain, 2), *(exact_scenarios(plain, has=has) for has in features))

@@ -21,8 +21,9 @@ BELOW = Scenario(2, (Parameter((1,)),), (*_TWO_RANKS, Clip(1024.0)))
 
 
 def clipping(claims: Claims) -> st.SearchStrategy[Scenario]:
-    """Scenarios that clip to a norm below, at or above the gradient's; often twice, each time with different used
-    parameters.
+    """Scenarios that clip to a norm below, at or above the gradient's.
+
+    They often clip twice, each time with other used parameters.
     """
     features = [("clip",), ("clips twice",), *[("unused", "clips twice")] * (claims.unused is not None)]
     return st.one_of(*(exact_scenarios(claims, has=has) for has in features))

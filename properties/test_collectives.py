@@ -128,8 +128,7 @@ def test_the_caller_may_have_collectives_of_its_own_right_after_a_backward(trial
 
 
 def evaluated(claims: Claims) -> st.SearchStrategy[Scenario]:
-    """Scenarios with an evaluation; with one before each of several steps; and with one after each micro-batch in
-    `no_sync`.
+    """Scenarios with an evaluation: anywhere, before each of several steps, or after each micro-batch in `no_sync`.
 
     An evaluation before a step shows if parameters are stale afterwards.
     """

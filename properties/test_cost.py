@@ -32,7 +32,7 @@ LEARNS = 2  # steps after which buckets do not change any more
 SHORT, LONG = (2, 2), (5, 5, 5)  # further steps, in pieces that are compared
 SIZES = st.lists(st.sampled_from((1, 2, 3, 5, 7, 16)), min_size=1, max_size=4)
 FOR_SEVERAL_BUCKETS = st.lists(st.sampled_from((3, 7, 16)), min_size=3, max_size=8)
-# large ones first, so that examples shrink to few
+# Large ones first, so that examples shrink to few.
 BEYOND_ONE_BUCKET = st.lists(st.sampled_from((16, 7, 3)), min_size=3, max_size=8)
 _ORDERS = ((4, 3, 2, 1, 0),) * 2
 SEVERAL = Scenario(2, (Parameter((64,)),) * 5, (Backward(_ORDERS), *_WINDOW[2:]) * (LEARNS + 1), bucket_cap=256)
@@ -107,7 +107,7 @@ def larger(scenario: Scenario) -> Scenario:
 
 
 def wider(scenario: Scenario, cap: int | None) -> Scenario:
-    """The scenario with parameters ``WIDER`` times as large, and a bucket cap of ``cap`` times as many elements, if
+    """The scenario with parameters ``WIDER`` times as large, and with a bucket cap for ``cap`` of these elements, if
     any.
     """
     wide = tuple(replace(each, shape=(each.count * WIDER,)) for each in scenario.parameters)
@@ -209,7 +209,7 @@ def test_an_element_more_costs_what_the_stage_promises(trial: Trial, scenario: S
             size = f"{extra} elements more, {batches} micro-batch{'es' * (batches > 1)} and a step"
             words = f"{size}: rank {rank} moves {other - one} elements of {due} more"
             right = f"{least}" if least == most else f"{least} to {most}"
-            # elements that are not sent are not added anywhere
+            # Elements that are not sent are not added anywhere.
             kind = Wasteful if other - one > most else SilentlyWrong
             raise few.run.broken(kind, f"{words}, where it must be {right}.")
 

@@ -51,9 +51,7 @@ def over_and_over(claims: Claims) -> st.SearchStrategy[Scenario]:
 
 
 def again_and_again(scenario: Scenario, windows: int) -> Scenario:
-    """So many windows that cycle through the micro-batches of a scenario, with a step after each if the scenario has
-    one.
-    """
+    """So many windows that cycle through the micro-batches of a scenario. If it has a step, one follows each window."""
     batches = [replace(batch, together=False, overflow=()) for batch in scenario.microbatches]
     steps = scenario.has(Step)
     program: list[Event] = []

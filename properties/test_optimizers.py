@@ -119,9 +119,7 @@ def test_a_mean_that_some_ranks_lack_is_stepped_like_any_other(trial: Trial, sce
 
 
 def adds_late(claims: Claims) -> bool:
-    """True if a group may be added later and may be unused in steps, and no rank needs a parameter of the
-    first group.
-    """
+    """True if a group may be added late and stay unused, and no rank needs a parameter of the first group."""
     return claims.adds_groups and claims.unused == "untouched" and not claims.parameters_per_rank
 
 

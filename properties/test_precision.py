@@ -353,8 +353,7 @@ def test_ranks_agree_on_overflows_and_on_the_loss_scale(trial: Trial, scenario: 
     """
     run = trial.run(scenario)
     scales = list(run.observations[0]["loss_scales"].values())
-    # type: ignore[union-attr]
-    trial.witnessed["a step was skipped"] += any(after < scenario.loss_scale.initial for after in scales)
+    trial.witnessed["a step was skipped"] += any(after < scenario.loss_scale.initial for after in scales)  # type: ignore[union-attr]
     trial.witnessed["gradients were clipped after an overflow"] += any(
         map(scenario.overflowed, run.observations[0]["norms"])
     )

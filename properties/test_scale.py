@@ -31,9 +31,7 @@ def shared_in_two_ways(claims: Claims) -> st.SearchStrategy[tuple[Scenario, Scen
 
 
 def shared(scenario: Scenario, twice: bool, which: int, most_ranks: int) -> tuple[Scenario, Scenario]:
-    """A scenario, with ``twice`` as many samples, and the same samples on another number of ranks that can
-    share them.
-    """
+    """A scenario, with ``twice`` as many samples, and the same samples on another number of ranks."""
     one = scenario.with_each(Backward, lambda batch: (replace(batch, orders=batch.orders * (1 + twice)),))
     sharers = [ranks for ranks in range(1, most_ranks + 1) if one.samples % ranks == 0 and ranks != one.world_size]
     return one, replace(on_one_rank(one), world_size=(sharers or [1])[which % max(len(sharers), 1)])

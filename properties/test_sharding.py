@@ -41,7 +41,7 @@ def is_sharded(claims: Claims) -> bool:
 
 
 def of_several_steps(claims: Claims) -> st.SearchStrategy[Scenario]:
-    """Scenarios in which a step builds on an earlier one, with features for which shards may differ from full
+    """Scenarios with steps that build on earlier ones, and with features for which shards may behave unlike full
     tensors.
     """
     kinds = [(), ("adam",), ("set hyperparameters",)]
@@ -87,7 +87,7 @@ def test_steps_of_shards_are_steps_of_the_whole(trial: Trial, scenario: Scenario
 def between_looks(claims: Claims) -> st.SearchStrategy[Scenario]:
     """Scenarios with several steps, with features that act between two of them, or with any feature."""
     kinds = [(), ("clip",), ("loss scale",)]
-    # units are called in any order, and stale values show
+    # Units are called in any order, and stale values show.
     kinds += [("units", "quadratic")] if claims.stage == 3 else []
     usual = (exact_scenarios(claims, has=("several steps", *more)) for more in kinds)
     return st.one_of(*usual, with_any(claims, 1, has=("several steps",)))
@@ -158,9 +158,7 @@ def test_every_stage_gives_the_bits_of_no_sharding_at_all(trial: Trial, scenario
 
 
 def between_constructions(claims: Claims) -> st.SearchStrategy[Scenario]:
-    """Scenarios with steps in which nothing is constructed again, and in which no traceback of an error keeps tensors
-    alive.
-    """
+    """Scenarios with steps, in which nothing is constructed again and no traceback keeps tensors alive."""
     return exact_scenarios(plainly_counted(claims), has=("step",)).filter(in_one_go)
 
 
@@ -181,9 +179,7 @@ def where_known(trial: Trial, scenario: Scenario, shares: dict[int, T]) -> dict[
 
 
 def in_one_go(scenario: Scenario) -> bool:
-    """True if nothing is constructed again or saved by the caller, and if no traceback of an error keeps
-    tensors alive.
-    """
+    """True if nothing is constructed again or saved by the caller, and no traceback keeps tensors alive."""
     return not scenario.has(SaveAndLoad, Save, Raise)
 
 

@@ -41,7 +41,7 @@ _GROUPED = (Group((1,)),)
 ONE_OF_TWO = Scenario(2, _PAIR, (*_WINDOW[:-1], Step((1,)), *_WINDOW), groups=_GROUPED, optimizer="Adam")
 WRITTEN = Scenario(2, _PAIR, (*_WINDOW, Write((0, 1)), *_WINDOW), probe="quadratic")
 SWAPPED = replace(TWO_STEPS, program=(*_WINDOW, SwapWeights(), *_WINDOW))
-# the second evaluation must not repeat the first one's result
+# The second evaluation must not repeat the first one's result.
 EVALUATED = Scenario(2, _PAIR, (Evaluate(), *_WINDOW, Evaluate()))
 
 
@@ -285,9 +285,7 @@ def test_training_goes_on_from_what_the_caller_has_written_into_parameters(trial
 
 
 def evaluated_around_each_step(claims: Claims) -> st.SearchStrategy[Scenario]:
-    """Scenarios with evaluations at the start and after every step, without buffers that are broadcast at each
-    forward.
-    """
+    """Scenarios with evaluations at the start and after every step. No buffers are broadcast at each forward."""
 
     def evaluated(scenario: Scenario, first: Evaluate, then: Evaluate) -> Scenario:
         after = scenario.with_each(Step, lambda step: (step, then))

@@ -45,7 +45,7 @@ TOGETHER = "two ranks or more ran to their end"
 FUNCTION = (
     "lockstep.properties.ranks.program:run_program"  # a name, so that its imports happen on the ranks and not here
 )
-# imported once by each fork server, because every process needs it
+# Imported once by each fork server, because every process needs it.
 process.preload("lockstep.properties.ranks.program")
 
 
@@ -203,7 +203,7 @@ class Trial:
             self.aside(scenario)
         for other, make in ((scenario.caller.beside, companion), (scenario.caller.joint, partner)):
             if other:
-                # made here too, because an error of Lockstep on ranks would be blamed on the implementation
+                # Made here too, because an error of Lockstep on ranks would be blamed on the implementation.
                 make(scenario)
         conditions |= {"equal_from": self.claims.equal_from, "asks_for_masters": self.claims.masters != MASTERS}
         if self.claims.is_optimizer:
@@ -277,10 +277,10 @@ def looked_at(report: RankReport) -> Iterator[Collective]:
 
 
 def without(report: RankReport, *kinds: str) -> RankReport:
-    """The report without collectives for construction ("built"), the caller's own purposes ("callers") or observation
-    ("looks").
+    """The report without the collectives of some kinds.
 
-    It is unchanged for a rank that did not finish, because these are not known then.
+    The kinds: "built", for construction; "callers", for the caller's own purposes; "looks", for observation. The report
+    is unchanged for a rank that did not finish, because these are not known then.
     """
     if report.result is None:
         return report

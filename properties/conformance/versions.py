@@ -12,7 +12,7 @@ from lockstep.properties.results.document import Document, LawEnd, read
 from lockstep.properties.verdict import HOLDS, NOT_CLAIMED
 
 MINORS = ("2.11", "2.12", "2.13", "2.14")
-# beside the scripts; holds a date, and for each version the exit code of each script
+# Beside the scripts; holds a date, and for each version the exit code of each script.
 SCRIPTS = Path("torch-versions.json")
 ENDS = {1: "there", 0: "not there"}
 HEAD = """# Versions of torch

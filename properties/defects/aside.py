@@ -46,9 +46,7 @@ class Aside:
 
     @property
     def takes_all(self) -> str:
-        """The id of the defect whose cause is in every program of the law, so that nothing is left to draw; empty
-        without one.
-        """
+        """The id of the defect whose cause is in every program of the law, so that nothing is left to draw; else ""."""
         if concerns(self.law, self.unclaimed):
             return ""
         return next(each.id for each in self.undrawn)

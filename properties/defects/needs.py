@@ -48,9 +48,7 @@ def needs(drawn: Any) -> frozenset[str]:
 
 
 def has(drawn: Any) -> frozenset[str]:
-    """The needs of a program and the names that they imply: everything that it contains, to be compared with a
-    cause.
-    """
+    """The needs of a program and the names that they imply: everything it contains, for comparison with a cause."""
     if isinstance(drawn, tuple):
         return frozenset().union(*map(has, drawn))
     if isinstance(drawn, ModelScenario):

@@ -27,9 +27,7 @@ def narrow_wire(trial: Trial, broken: LawBroken) -> str:
 
 
 def rounded_to(trial: Trial, broken: LawBroken) -> str:
-    """The dtype to which the first wrong value was rounded on the wire, if its error is no larger than that;
-    else "".
-    """
+    """The dtype to which the first wrong value was rounded on the wire, if its error is no larger; else ""."""
     dtype, difference = narrow_wire(trial, broken), broken.difference
     if not dtype or difference is None or difference.kinds or difference.quantity != "gradient":
         return ""

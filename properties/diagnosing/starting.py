@@ -14,9 +14,7 @@ from lockstep.properties.verdict import LawBroken, Refused
 
 
 def starts_later(trial: Trial, broken: LawBroken) -> bool:
-    """True if parameters that are wrong after construction are right from the first forward on, and everything else
-    too.
-    """
+    """True if the parameters are wrong after construction, but everything is right from the first forward on."""
     of, scenario, difference = trial.implementation, broken.scenario, broken.difference
     apart = difference is not None and (difference.place, difference.quantity) == (-1, "parameter")
     if not apart or (of.claims.stage, of.claims.equal_from) != (None, EQUAL_FROM[0]):

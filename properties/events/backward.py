@@ -365,7 +365,7 @@ def leaves_a_rank_idle(scenario: Scenario) -> bool:
 
 
 def _backwards(writer: Writer, event: Backward, loss: str, meanwhile: list[str]) -> list[str]:
-    """The lines for the backwards. ``loss``: the last forward's; `losses`: those of the others.
+    """The lines for the backwards. ``loss``: the last forward's; ``losses``: those of the others.
 
     ``meanwhile``: the lines between forward and backward.
     """

@@ -14,7 +14,7 @@ from lockstep.properties.claims import Claims
 from lockstep.properties.events.caller import TrainingOptions
 from lockstep.properties.events.claimed import Claimed, always
 
-# The reason for kinds that are left out of the general draw although they are common. Laws that combine any features
+# The reason for kinds that the general draw leaves out to have room for common ones. Laws that combine any features
 # draw them often enough (`properties.strategies.combined`).
 SELDOM = "a program has few phases, and each kind more leaves less room for those that every law is about"
 

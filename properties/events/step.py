@@ -31,9 +31,9 @@ def _stepped(loop: Loop, phase: Phase, steps: list[Event]) -> None:
 
 
 def _of_some(loop: Loop, phase: Phase) -> list[Event]:
-    """Steps of some of the caller's optimizers.
+    """Steps of some of the caller's optimizers, in one of four forms.
 
-    The forms: all in reverse order; the last alone; the last, then the others. A fourth form is the first alone.
+    The forms: all in reverse order; the last alone; the last, then the others; the first alone.
     """
     first = set(loop.tensors).difference(*(group.parameters for group in loop.caller.groups))
     numbers = [number for number in range(len(loop.caller.groups) + 1) if number or first]

@@ -180,9 +180,7 @@ def count(size: int) -> int:
 
 
 def programs(size: int, begin: int = 0, end: int | None = None) -> Iterator[tuple[Shape, Orders]]:
-    """The programs up to this size with numbers from ``begin`` to before ``end``, counted from 0, the smallest
-    first.
-    """
+    """The programs up to this size with numbers from ``begin`` to before ``end``, the smallest first."""
     begin, left = begin, None if end is None else end - begin
     for shape in up_to(size):
         if begin >= shape.count:

@@ -29,7 +29,7 @@ TELL_EVERY = 30.0  # seconds
 RECORD = "every program"  # replaces the seed in the record, so that a record of drawn programs is not continued
 
 Portion: TypeAlias = tuple[int, int, int]  # its number, its first program, and the one after its last program
-# the last item is the number of the failing program, if there is one
+# The last item is the number of the failing program, if there is one.
 Seen: TypeAlias = tuple[Portion, Found, int | None]
 
 

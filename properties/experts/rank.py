@@ -49,9 +49,7 @@ class Part(nn.Module):
 
 
 class Probe(nn.Module):
-    """A model with ``dense``, the same on every rank, and ``experts``, those of this rank by number in the
-    whole model.
-    """
+    """A model. ``dense``: the same on every rank. ``experts``: those of this rank, by number in the whole model."""
 
     def __init__(self, weights: Mapping[str, list[float]]) -> None:
         super().__init__()

@@ -4,7 +4,7 @@ import inspect
 from collections.abc import Mapping
 from typing import Any
 
-# takes a mapping from parameter names to the process group of the ranks that have the parameter
+# Takes a mapping from parameter names to the process group of the ranks that have the parameter.
 ARGUMENT = "process_groups"
 
 

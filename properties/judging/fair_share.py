@@ -19,10 +19,11 @@ def fair_shares(scenario: Scenario, expected: Expectation, stage: int) -> dict[i
     """The least and most bytes of all ranks together, after construction (-1) and after each Finish, Step and ZeroGrad.
 
     A ZeroGrad that sets gradients accumulated inside `no_sync` to zero is left out, because these are full gradients.
+
     The least: nothing is stored twice, there is no padding and no master weight of a frozen parameter, and at stage 1
-    gradients are freed like at stage 2. The most: each tensor is split on its own and padded to equal shares, and so
-    are full tensors, of which shares may be views. Below stage 2, the memory of full gradients may remain after they
-    are dropped. There may be step counts.
+    gradients are freed like at stage 2. The most: each tensor is split on its own and padded to equal shares. Full
+    tensors are padded too, because shares may be views of them. Below stage 2, the memory of full gradients may remain
+    after they are dropped. There may be step counts.
     """
     tensors = scenario.tensors
     gradients: dict[int, bool] = dict.fromkeys(tensors, False)

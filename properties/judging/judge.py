@@ -197,9 +197,7 @@ def duplicates_equal(run: Run, headline: str) -> None:
 
 
 def starts_equal(run: Run, initial: Sequence[Any], headline: str) -> None:
-    """Check that every rank starts with these parameters: after construction, or after the first forward, as
-    claimed.
-    """
+    """Check that every rank starts with these parameters, after construction or the first forward, as claimed."""
     for rank, seen in enumerate(run.observations):
         compare(run, headline, "parameter", -1, rank, seen["initial"], initial)
 
@@ -228,10 +226,10 @@ def runs_agree(run: Run, other: Run, expected: Expectation, headline: str) -> No
 
 
 def gradients_equal(run: Run, reference: Run, places: Mapping[int, int], factor: float, headline: str) -> None:
-    """Check that at each place, every rank has the gradients of the reference's rank 0 at another place, times
-    ``factor``.
+    """Compare every rank's gradients at each place with those of the reference's rank 0 at another place.
 
-    The factor is a power of two or its negative. With a negative factor, -0.0 is replaced by zero.
+    The latter are multiplied by ``factor``, a power of two or its negative. With a negative factor, -0.0 is replaced by
+    zero.
     """
     for rank, seen in enumerate(run.observations):
         for place, other in places.items():
@@ -293,8 +291,6 @@ def _first_difference(seen: Any, wanted: Any) -> tuple[int, ...] | None:
 
 
 def _first_nonzero(values: Any) -> tuple[int, ...]:
-    """The index that best shows a missing or superfluous array: its first nonzero element, or else its first
-    element.
-    """
+    """The index that best shows a missing or superfluous array: the first nonzero element, or the first one."""
     nonzero = np.argwhere(np.asarray(values) != 0)
     return tuple(int(index) for index in nonzero[0]) if len(nonzero) else (0,) * np.ndim(values)

@@ -125,7 +125,7 @@ def held_between(scenario: Scenario, expected: Expectation, stage: int, slices: 
     ledgers = [Ledger(scenario, stage, slices, rank) for rank in range(scenario.world_size)]
     found = {-1: tuple(ledger.total() for ledger in ledgers)}
     for place in range(len(scenario.program)):
-        # a list, because each ledger must apply the event
+        # A list, because each ledger must apply the event.
         known = [ledger.after(place, expected) for ledger in ledgers]
         if all(known):
             found[place] = tuple(ledger.total() for ledger in ledgers)

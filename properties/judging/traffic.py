@@ -33,10 +33,10 @@ def elements(call: Collective) -> int:
 
 
 def passed(calls: Iterable[Collective], ranks: int, due: str = WIDEST) -> Fraction:
-    """Elements times passes with two or more ranks: the elements that a rank moves, without the world's factor (S - 1)
-    / S.
+    """The elements that a rank moves, counted once for each pass, without the world's factor (S - 1) / S.
 
-    Elements wider than the ``due`` dtype count as several. Narrower ones, and bytes, count one each.
+    There must be two ranks or more. Elements wider than the ``due`` dtype count as several. Narrower ones, and bytes,
+    count one each.
     """
     moved = (times_as_wide(call, due) * _moved(call, ranks) for call in calls)
     return sum(moved, Fraction(0)) * Fraction(ranks, ranks - 1)
@@ -48,9 +48,7 @@ def times_as_wide(call: Collective, due: str) -> Fraction:
 
 
 def _moved(call: Collective, ranks: int) -> Fraction:
-    """The elements moved by each member of the group, which may be a part of the world, or by the sender of a
-    message.
-    """
+    """The elements moved by each member of the group, which may be a part of the world, or by a message's sender."""
     if call.operation in MESSAGES:
         return Fraction(call.count if call.operation == "send" else 0)
     members = len(members_of(call.group, ranks))

@@ -59,7 +59,7 @@ def kernel_law(
                 pytest.fail(message, pytrace=False)
 
         test.__name__, test.__doc__ = check.__name__, check.__doc__
-        # read by the plugin and the tests of faults
+        # Read by the plugin and the tests of faults.
         test.kernel_law = (check, draws, always)  # type: ignore[attr-defined]
         return test
 

@@ -1,4 +1,4 @@
-"""The expected results of kernels: float32 arithmetic with every operation rounded, and one rounding to the stored
+"""The expected results of kernels: float32 arithmetic with each operation rounded, and one rounding to the stored
 dtype.
 """
 
@@ -107,9 +107,7 @@ def coefficients(norms: Enclosure, max_norm: float) -> Interval:
 
 
 def before_rounding(norm32: float, numbers: Array) -> Enclosure:
-    """The norms that round to this float32, or to infinity, because a coefficient may be computed from the unrounded
-    norm.
-    """
+    """The norms that round to this float32 or to infinity. A coefficient may be computed from the unrounded norm."""
     if np.isinf(norm32):
         return Enclosure(FORMATS["float32"].largest, norm_enclosure(numbers).high)
     value, half = Fraction(norm32), half_ulp(Fraction(norm32), "float32")
@@ -117,10 +115,10 @@ def before_rounding(norm32: float, numbers: Array) -> Enclosure:
 
 
 def clipped(case: Case, factor: Interval) -> list[Interval]:
-    """The tensors, averaged and scaled as in `scaled`, and multiplied by a number in the interval or divided by its
-    inverse.
+    """The tensors, averaged and scaled as in `scaled`, and multiplied by a number in the interval.
 
-    The factor may have any precision, so if it is not 1, the last bits are not determined.
+    They may also be divided by its inverse. The factor may have any precision, so if it is not 1, the last bits are not
+    determined.
     """
     found = []
     for tensor in case.tensors:

@@ -27,8 +27,7 @@ OPTIMIZERS = (
 
 @dataclass(frozen=True, repr=False)
 class Shard(Short):
-    """A shard of ``count`` elements, its dtypes, the index of its settings in OPTIMIZERS, and the places where it is
-    cut.
+    """A shard of ``count`` elements, its dtypes, the index of its settings in OPTIMIZERS, and its cuts.
 
     ``kind``: of the gradients' values. ``lacking``: settings for which the function has no argument, which are then 0.
     """

@@ -21,7 +21,7 @@ SETTINGS = 3  # the number of settings of optimizers, see `kernels.steps`
 
 @dataclass(frozen=True)
 class Variant:
-    """The dtypes of a list, the dtype of its bucket, the divisors to draw from, and true if there is a coefficient."""
+    """The dtypes of a list, the dtype of its bucket, the divisors to draw from, and the use of a coefficient."""
 
     dtypes: tuple[str, ...]
     bucket: str
@@ -31,9 +31,7 @@ class Variant:
 
 @dataclass(frozen=True)
 class StepVariant:
-    """The dtypes of parameter and gradient, the index of the optimizer's settings, and true if there is a
-    coefficient.
-    """
+    """The dtypes of parameter and gradient, the index of the optimizer's settings, and the use of a coefficient."""
 
     param: str
     grad: str

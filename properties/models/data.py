@@ -17,18 +17,14 @@ SIDE = 4  # the side of an image
 
 
 def initial_values(scenario: ModelScenario, rank: int, shapes: Mapping[str, tuple[int, ...]]) -> Arrays:
-    """Initial values for parameters of these shapes: nonzero integers for exact models, else normally distributed
-    numbers.
-    """
+    """Initial values for parameters of these shapes: nonzero integers for exact models, else normal numbers."""
     random = np.random.default_rng([scenario.seed, 0, rank])
     drawn = _integers if scenario.model in EXACT else _normal
     return {name: drawn(random, shape).astype(scenario.dtype) for name, shape in shapes.items()}
 
 
 def size(scenario: ModelScenario, rank: int, number: int) -> tuple[int, int]:
-    """The number of samples in a rank's ``number``-th micro-batch, and the number of words in a sentence, if it has
-    some.
-    """
+    """The number of samples in a rank's ``number``-th micro-batch, and the number of words in a sentence, if any."""
     if not scenario.uneven:
         return ROWS, LENGTH
     return 1 + (ROWS - 1 + rank + number) % (ROWS + 1), 1 + (LENGTH - 1 + rank + 2 * number) % (LENGTH + 1)

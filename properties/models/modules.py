@@ -163,7 +163,7 @@ class Transformer(nn.Module):
         """Logits of shape (rows, length, WORDS)."""
         x = self.embedding(inputs)
         if self.how == "re-entrant" and not x.requires_grad:
-            # the embedding is frozen, and a re-entrant segment has no gradients unless its input needs one
+            # The embedding is frozen, and a re-entrant segment has no gradients unless its input needs one.
             x.requires_grad_()
         for block in [self.block, self.second_use or self.block][: 1 + self.twice]:
             x = checkpoint(block, x, use_reentrant=self.how == "re-entrant") if self.how else block(x)

@@ -126,7 +126,7 @@ def _contributions(batches: Sequence[Batch], like: Values, form: str) -> list[In
 def _means(terms: list[Interval], batches: Sequence[Batch], like: Values, trial: Trial, form: str) -> Values:
     compressed, place = trial.claims.wire_dtype or "", 0
     wide = form if compressed else on_the_wire(form, trial.claims)
-    # gradients may be accumulated in either dtype
+    # Gradients may be accumulated in either dtype.
     ways = [terms] if wide == form else [terms, _contributions(batches, like, wide)]
 
     def taken(of_ranks: Sequence[Interval]) -> Interval:

@@ -222,8 +222,7 @@ def backward(
 def evaluate(
     scenario: ModelScenario, model: nn.Module, wrapped: Any, rank: int
 ) -> tuple[Values, list[tuple[str, Any]]]:
-    """The outputs for one more batch in evaluation mode without autograd, and the outputs of modules of a user's own
-    model.
+    """The outputs for one more batch in evaluation mode without autograd, and those of a user's own modules.
 
     ``wrapped``: the model, or its wrapper.
     """

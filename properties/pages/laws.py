@@ -1,6 +1,4 @@
-"""The pages of the laws: the sentence of each law, its reason, published defects that break it, and a
-counterexample.
-"""
+"""The pages of the laws: for each its sentence, its reason, published defects that break it, and a counterexample."""
 
 import inspect
 import re

@@ -136,8 +136,8 @@ def wrong_call(name: str, module: Any, scenario: Scenario, accumulates: bool) ->
 
 
 def takes_one(wrapped: Any) -> bool:
-    """True if the object, or an object of the class, is called with one argument and does not take all arguments of the
-    probe.
+    """True if the object, or an object of the class, can be called with one argument, but not with all of the
+    probe's.
     """
     kind = wrapped if inspect.isclass(wrapped) else type(wrapped)
     methods = [vars(each)[name] for each in kind.__mro__ for name in ("forward", "__call__") if name in vars(each)]
@@ -173,9 +173,7 @@ def _binds(implementation: Callable[..., Any], module: Any, given: Mapping[str, 
 
 @functools.lru_cache
 def optional_arguments(name: str) -> tuple[str, ...]:
-    """The arguments in ``OPTIONAL_NAMES`` that the constructor has, and the argument for the bucket cap if it is
-    required.
-    """
+    """The arguments in ``OPTIONAL_NAMES`` that the constructor has, and that for the bucket cap if it is required."""
     found = tuple(argument for argument in OPTIONAL_NAMES if takes(name, argument))
     cap = cap_argument(name)
     needed = cap is not None and inspect.signature(find(name)).parameters[cap].default is inspect.Parameter.empty

@@ -48,9 +48,7 @@ def ended(saved: tuple[Any, Any]) -> tuple[Any, Any]:
 def load_weights(
     model: nn.Module, wrapped: Any, offers: frozenset[str], weights: Mapping[str, Any], states: Any
 ) -> None:
-    """Load the result of `weights_of`, and the optimizer ``states`` if ``wrapped`` loads them
-    (`properties.sharded`).
-    """
+    """Load the result of `weights_of`, and the optimizer ``states`` if ``wrapped`` has a `load_full`."""
     if "load_full" not in offers:
         model.load_state_dict(weights)
         return

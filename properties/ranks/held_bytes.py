@@ -158,8 +158,7 @@ _of_the_example = _OfTheExample()
 
 
 def weigh_program(payload: str, rank: int, world_size: int) -> Seen:
-    """As `properties.ranks.program.run_program`, with the ``bytes`` held after each event and, at -1, after
-    construction.
+    """As `properties.ranks.program.run_program`, with the ``bytes`` held after construction (-1) and after each event.
 
     ``moments``: for each Backward, a list of moments (see `properties.judging.gathered.When`), each with the bytes that
     the implementation holds and the bytes of full gradients.

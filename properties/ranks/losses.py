@@ -21,10 +21,9 @@ def loss_of_parameters(probe: Probe, coefficients: Sequence[torch.Tensor], order
 
 
 def loss_of_gradients(loss: torch.Tensor, coefficients: Sequence[torch.Tensor], order: Sequence[int]) -> torch.Tensor:
-    """The same value as a probe's loss, computed as the sum of coefficients times the loss's gradients with respect to
-    them.
+    """The same value as a probe's loss: the sum of coefficients times the gradients with respect to them.
 
-    The gradients are taken here, and backward goes through them to the parameters.
+    The gradients are computed here, and backward goes through them to the parameters.
     """
     if not order:
         return torch.zeros_like(loss)

@@ -42,8 +42,9 @@ def plain_argument(implementation: Any) -> str:
 
 
 def is_of_one_kind(implementation: Any) -> bool:
-    """True if it is a sharded optimizer with its own update rule, which takes no class, for example
-    distributed Muon.
+    """True if it is a sharded optimizer with its own update rule, so that it takes no class.
+
+    An example is distributed Muon.
     """
     return inspect.isclass(implementation) and issubclass(implementation, torch.optim.Optimizer)
 
@@ -153,9 +154,7 @@ def is_optimizer(implementation: Any) -> bool:
 
 
 def seen_of(implementation: type[Averaged]) -> dict[str, Any]:
-    """A description of a sharded optimizer, made without constructing one, with the fields of
-    `properties.claim.Shape`.
-    """
+    """A description of a sharded optimizer without constructing it, with the fields of `properties.claim.Shape`."""
     made = implementation.sharded
     made = getattr(made, "func", made)  # unwraps a functools.partial
     step = getattr(made, "step", None)
@@ -204,9 +203,7 @@ def wrong_call(implementation: type[Averaged], module: nn.Module) -> str:
 
 
 def class_of(name: str, otherwise: str) -> Callable[..., Any]:
-    """The class of the plain optimizer: the one named in the claims or, if ``name`` is empty, torch's class
-    ``otherwise``.
-    """
+    """The class of the plain optimizer with the claimed ``name`` or, without one, torch's class ``otherwise``."""
     home, _, attribute = (name or f"torch.optim:{otherwise}").partition(":")
     module: Any = sys.modules.get(home) or import_module(home)
     found: Callable[..., Any] = reduce(getattr, attribute.split("."), module)

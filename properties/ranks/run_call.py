@@ -65,7 +65,7 @@ def in_place(result: torch.Tensor, memory: torch.Tensor) -> bool:
 
 def memory_of(values: Any, layout: str) -> torch.Tensor:
     """Memory such that `view_of` it is a tensor with these values."""
-    # torch does not know the dtypes of ml_dtypes
+    # Torch does not know the dtypes of ml_dtypes.
     numbers = values.astype(np.float32) if values.itemsize == 2 else values
     tensor = torch.tensor(numbers, dtype=getattr(torch, values.dtype.name), device=place())
     if layout == "transposed":

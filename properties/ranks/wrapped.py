@@ -51,7 +51,7 @@ class Wrapped:
         self.saved: tuple[Any, Any] = (None, None)  # loaded by a Load event
         self.duplicates: list[Probe] = []  # copies of the model, made by the caller
         self.window = contextlib.ExitStack()  # open from Join until this rank has run out of micro-batches
-        # the context of the last micro-batch, if the next one runs in it too
+        # The context of the last micro-batch, if the next one runs in it too.
         self.no_sync: contextlib.ExitStack | None = None
         self.batches = iter(enumerate(coefficients(scenario, role)))
 
@@ -162,7 +162,7 @@ class Wrapped:
         for index, told in enumerate(self.scenario.parameters):
             if self.probe.homes[index] is home and not torch.compiler.is_compiling():
                 there = told.count
-                # raised by tensor subclasses and functional transforms
+                # Raised by tensor subclasses and functional transforms.
                 with contextlib.suppress(RuntimeError, TypeError):
                     there = _in_memory(home.held(index))
                 if there != told.count:
@@ -310,8 +310,9 @@ class Wrapped:
 def _multiplied(
     factors: Sequence[float], _: nn.Module, inputs: Sequence[Any], named: Mapping[str, Any]
 ) -> tuple[tuple[Any, ...], Mapping[str, Any]]:
-    """The arguments of a module's call with each coefficient, passed by position or by name, multiplied by its
-    factor.
+    """The arguments of a module's call with each coefficient multiplied by its factor.
+
+    Coefficients may be passed by position or by name.
     """
 
     def of(given: Sequence[Any]) -> list[torch.Tensor]:

@@ -13,8 +13,8 @@ Labels = Mapping[float, Sequence[str]]
 def labels(scenario: Scenario, rank: int) -> Labels:
     """The possible labels of a number on the wire: a gradient of one micro-batch or an accumulated one, divided or not.
 
-    The number includes the initial loss scale. Labels for division first come last. Gradients of the quadratic probe
-    depend on the parameters and so change from step to step; they have no labels.
+    The number includes the initial loss scale. Labels of undivided gradients come first. Gradients of the quadratic
+    probe depend on the parameters and so change from step to step; they have no labels.
     """
     found: dict[float, list[str]] = {}
     if scenario.probe == "quadratic":

@@ -74,8 +74,7 @@ def for_junit(properties: Iterable[tuple[str, Any]]) -> list[tuple[str, Any]]:
 
 
 def matrix(filed: Sequence[Mapping[str, Any]], folded: bool = False) -> list[str]:
-    """The lines to print, a block for each implementation: one line per law with its verdict and examples on each
-    world.
+    """The lines to print, a block for each implementation, with a line for each law and its verdict on each world.
 
     The refusals follow. ``folded``: count laws that are not claimed, and of which no more is known, in one line.
     """

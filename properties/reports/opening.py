@@ -8,9 +8,7 @@ from lockstep.properties.trial import Trial
 
 
 def opening(law: Law, trial: Trial, failure: Failure, assumed: str = "") -> list[str]:
-    """The opening: the implementation and the law, the result, the ``assumed`` claims if they matter, and the line of
-    code.
-    """
+    """The opening: implementation, law, result, the ``assumed`` claims if they matter, and the failing line of code."""
     broken = failure.broken
     words = [f"{trial.implementation.short} breaks {law.number} on the {trial.world.name} world: {failure.verdict}", ""]
     words += entry("The law", sentence(law)) + entry("Result", broken.result)

@@ -17,8 +17,10 @@ FEW = 12  # up to so many laws are listed one by one
 def overview(
     filed: Sequence[Filed], defects: Sequence[Filed], complete: bool = True, stopped: bool = False
 ) -> list[str]:
-    """The lines, a part for each implementation. ``filed`` and ``defects``: as `properties.verdict` describes them.
-    ``complete``: the run was asked for all laws. ``stopped``: some of them had not ended.
+    """The lines, a part for each implementation.
+
+    ``filed`` and ``defects``: as `properties.verdict` describes them. ``complete``: the run was asked for all laws.
+    ``stopped``: some of them had not ended.
     """
     lines = []
     for name in dict.fromkeys(each["implementation"] for each in filed):

@@ -12,8 +12,9 @@ NARROW = "LOCKSTEP_WIDTH"  # an environment variable, so that all processes of a
 
 
 def fit_the_terminal() -> None:
-    """Set the length of report lines to the width of the terminal, from `LEAST` to `WIDTH`; without a terminal
-    `WIDTH`.
+    """Set the length of report lines to the terminal's width, from `LEAST` to `WIDTH`.
+
+    Without a terminal it is `WIDTH`.
     """
     if sys.stdout.isatty():
         columns = shutil.get_terminal_size().columns - 1

@@ -21,8 +21,9 @@ def differences(before: Document, after: Document) -> tuple[list[str], bool]:
 
 
 def of_targets(before: Document, after: Document, counts: bool = True) -> tuple[list[str], bool]:
-    """As `differences`, without the lines on versions. ``counts``: also report laws of which only the number of
-    examples differs.
+    """As `differences`, without the lines on versions.
+
+    ``counts``: also report laws of which only the number of examples differs.
     """
     lines, worse = [], False
     olds, news = ({target.name: target for target in each.targets} for each in (before, after))
@@ -71,8 +72,9 @@ def _of_target(old: Target, new: Target, counts: bool) -> tuple[list[str], bool]
 
 
 def _by_what(defects: Iterable[Defect]) -> Mapping[Hashable, Defect]:
-    """The defects by what identifies them in any run. Several defects with the same identity are numbered in their
-    order.
+    """The defects by what identifies them in any run.
+
+    Several defects with the same identity are numbered in their order.
     """
     known, found = Counter[tuple[str, ...]](), dict[Hashable, Defect]()
     for each in defects:

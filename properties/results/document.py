@@ -125,8 +125,9 @@ def targets(filed: Iterable[Mapping[str, Any]]) -> tuple[Target, ...]:
 
 
 def _target(name: str, filed: Sequence[Mapping[str, Any]]) -> Target:
-    """A target with its defects as they were filed. Failures that belong to no filed defect become one defect for each
-    cause.
+    """A target with its defects as they were filed.
+
+    Failures that belong to no filed defect become one defect for each cause.
     """
     ordered = sorted(filed, key=lambda each: (int(each["number"][1:]), each["law"], each["world"]))
     found = [(row, defect) for row in ordered for defect in row.get("defects", ())]

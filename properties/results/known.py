@@ -48,8 +48,9 @@ class Known:
         return all(map(_is_installed, self.versions))
 
     def is_of(self, implementation: str) -> bool:
-        """True if the entry is about the target of this name. Paths are resolved first, so relative and absolute ones
-        match.
+        """True if the entry is about the target of this name.
+
+        Paths are resolved first, so relative and absolute ones match.
         """
         return _resolved(self.implementation) == _resolved(implementation)
 
@@ -148,8 +149,9 @@ def _of_its_defect(row: Mapping[str, Any], failure: Mapping[str, Any]) -> list[s
 
 
 def failures_of(row: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """The failures that a law has filed. A law that is refused has no failing program, so it gives one failure without
-    a cause.
+    """The failures that a law has filed.
+
+    A law that is refused has no failing program, so it gives one failure without a cause.
     """
     if row["verdict"] == REFUSES:
         return [{"verdict": REFUSES, "cause": ""}]

@@ -49,8 +49,7 @@ class Budget:
     pace: Pace | None = None
 
     def spend(self, law: Law, trial: Trial, shrink: bool = True, draws: SearchStrategy[Any] | None = None) -> Search:
-        """Search portion by portion. Stop at the first portion that fails, or in which earlier examples caused a
-        refusal.
+        """Search portion by portion. Stop at the first that fails, or in which earlier examples caused a refusal.
 
         ``shrink`` and ``draws``: as in `properties.searching.search.search`.
         """

@@ -59,8 +59,9 @@ class Minimal:
 def judged(
     law: Law, trial: Trial, budget: Budget, ledger: Ledger, failure: Failure, draws: SearchStrategy[Any]
 ) -> Defect | None:
-    """The defect of a failure found under a law, filed in the ledger. None if the failure is an artefact of the
-    simulation.
+    """The defect of a failure found under a law, filed in the ledger.
+
+    None if the failure is an artefact of the simulation.
     """
     if trial.confirm_on is not None:
         process.prepare(2)  # for the processes that will confirm it: torch is imported while the failure shrinks

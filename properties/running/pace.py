@@ -29,8 +29,7 @@ def seconds_of(words: str) -> float:
 
 @dataclass(frozen=True)
 class Wanted:
-    """The programs to draw for a law: at most a ``share`` of the common level, and at most as many as it lacks to that
-    level.
+    """The programs to draw for a law: a ``share`` of the common level, but no more than it lacks to that level.
 
     ``seen``: the number of runs on which it was judged already. ``real``: on real processes, where a law needs a tenth
     of the programs. ``seconds``: the time of one program.

@@ -1,6 +1,4 @@
-"""Select the tests of a run: each law that an implementation claims, on each world that can run it, or a part
-of these.
-"""
+"""Select the tests of a run: each claimed law on each implementation and world that can run it, or a part of these."""
 
 import re
 from collections.abc import Iterable

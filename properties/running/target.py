@@ -14,8 +14,8 @@ from lockstep.properties.ranks.lookup import give
 
 
 def name_of(target: str | Callable[..., Any]) -> str:
-    """The name of a target: "package.module:attribute", or "path/to/file.py:attribute" if its module cannot be
-    imported.
+    """The name of a target: "package.module:attribute", or "path/to/file.py:attribute" if it cannot be imported by
+    module.
 
     A class or function that exists in this process alone, for example in a notebook, gets a name valid in this process.
     Raises Unusable.

@@ -55,9 +55,7 @@ class Writer:
         self.values = "values()" if self.in_pieces else "tensors()"
 
     def watch(self, tensors: Sequence[int]) -> list[str]:
-        """The lines that set hooks in which the caller may raise, on those of the parameters that are trained and have
-        none yet.
-        """
+        """The lines that set hooks in which the caller may raise, on the given trained parameters without one."""
         new = [index for index in tensors if index not in self.frozen | self.watched]
         self.watched |= {*new}
         return [f"{place(self.scenario, index)}.register_post_accumulate_grad_hook(in_a_hook)" for index in new]
@@ -92,9 +90,7 @@ class Writer:
         return self.same_as_read(known[max(each for each in known if each < number)])
 
     def same_as_read(self, values: Sequence[Any]) -> list[str]:
-        """The lines that compare the values read by an evaluation with these, if it computes in the dtype of the
-        parameters.
-        """
+        """The lines that compare the values read by an evaluation with these, if dtypes agree."""
         same = "{name: p for name, p in read.items() if p.dtype == tensors()[name].dtype}"
         return compare("the value read", same, by_name(values))
 

@@ -34,8 +34,8 @@ def neighbours(scenario: Scenario) -> Iterator[Scenario]:
 
 
 def _size(scenario: Scenario) -> tuple[int, int, int, int, int, int, str]:
-    """The sort key of scenarios, simpler ones first: events, ranks, parameters, unused parameters, odd ones, length of
-    repr.
+    """The sort key of scenarios, simpler ones first: events, ranks, parameters, unused ones, odd ones, length
+    of repr.
     """
     uses = sum(len(order) for batch in scenario.microbatches for order in batch.orders)
     places = scenario.samples * len(scenario.microbatches) * len(scenario.parameters)

@@ -43,8 +43,9 @@ class Others:
         return max(1, round(most * law.share)) if self.whole else most
 
     def join(self, law: Law) -> Law:
-        """The law with a check that also applies the other laws to its examples. A program that breaks any of them
-        breaks it.
+        """The law with a check that also applies the other laws to its examples.
+
+        A program that breaks any of them breaks it.
         """
         others = sorted((each for each in self.laws if each.name != law.name), key=plainness)
         of_one_run = [each for each in others if each.shown_by is not None]
@@ -58,8 +59,9 @@ class Others:
         return next((each for each in self.laws if each.name == broken.law), law)
 
     def also_broken(self, trial: Trial, broken: LawBroken, law: Law) -> list[str]:
-        """The other laws that the same program breaks, with number and sentence, the plainest first. Only laws of one
-        run count.
+        """The other laws that the same program breaks, with number and sentence, the plainest first.
+
+        Only laws of one run count.
         """
         trial, scenario = replace(trial, runs={}, witnessed=Counter(), aside=None), broken.scenario
         if not isinstance(scenario, Scenario) or broken.choices.get("asynchrony") or not self.laws:

@@ -32,8 +32,9 @@ class Seldom:
         self.features.update(name for name, feature in FEATURES.items() if feature.occurs(scenario))
 
     def draws(self, law: Law, claims: Claims, refused: Mapping[str, Any]) -> st.SearchStrategy[Scenario] | None:
-        """The strategy for the next programs of a law; None: the law's own. ``refused``: a program for each kind of
-        refusal.
+        """The strategy for the next programs of a law; None: the law's own.
+
+        ``refused``: a program for each kind of refusal.
         """
         if law.shown_by is None:
             return None

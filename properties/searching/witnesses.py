@@ -46,8 +46,9 @@ def _check(law: Law, trial: Trial, example: Any) -> None:
 
 
 def in_its_dtype(claims: Claims, example: Any) -> Any:
-    """A law's own example with gradients that fit the dtype on the wire. It may be a tuple of a program and other
-    values.
+    """A law's own example with gradients that fit the dtype on the wire.
+
+    It may be a tuple of a program and other values.
     """
     if isinstance(example, tuple):
         return tuple(in_its_dtype(claims, each) for each in example)

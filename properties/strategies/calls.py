@@ -22,7 +22,7 @@ def calls(draw: st.DrawFn, claims: Claims, integers: bool = False) -> Call:
     root = group[draw(st.integers(0, MOST_RANKS - 1)) % len(group)]
     dimensions = draw(st.sampled_from((2, 1, 3, *[0] * has_none)))
     dtype = draw(st.sampled_from(dtypes(claims, integers)))
-    # the average of integers is not well-defined
+    # The average of integers is not well-defined.
     reduces = operation in ("all_reduce", "reduce_scatter") and dtype != "int64"
     return Call(
         operation,

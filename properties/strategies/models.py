@@ -165,8 +165,7 @@ def bucket_caps(parameters: tuple[Parameter, ...], required: bool = False) -> st
 
 @lru_cache
 def dtypes(world_size: int, claims: Claims, sixteen: int | None = None) -> tuple[str, ...]:
-    """The dtypes in which the mean over so many ranks can be exact for any data, also if another dtype may be used for
-    it.
+    """The dtypes in which the mean over so many ranks can be exact for any data, also if it is taken in another dtype.
 
     ``sixteen``: the index in `SIXTEEN` if it must be one of those. An implementation that divides may multiply by the
     rounded reciprocal (`oracle.lattice.mean`). Among 1 to 8 ranks that excludes float32 with 7: |N * fl(1/N) - 1| >

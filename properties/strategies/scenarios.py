@@ -1,6 +1,4 @@
-"""The strategies of the laws: scenarios within the claims for which the oracle knows each value or a proved
-interval.
-"""
+"""The strategies of the laws: scenarios within the claims, with values that the oracle knows or can enclose."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -51,7 +49,7 @@ _CROWD = st.sampled_from((0,) * 4 + (1,) * 3 + (2,) * 4 + (3,) * 2 + (MOST_RANKS
 _NUMBERS = st.integers(0, 11)
 _BOOLEANS = st.booleans()
 _PLACES = st.integers(0, MOST_PHASES)  # a relative place among the phases
-# the key: whether the feature is wanted
+# The key: whether the feature is wanted.
 _SIGNS = {False: st.sampled_from((SIGNS[0],) * 4 + SIGNS[1:]), True: st.sampled_from(SIGNS[1:])}
 _MODES = {False: st.sampled_from((MODES[0],) * 7 + MODES[1:]), True: st.sampled_from(MODES[1:])}
 _RATES = st.sampled_from((0.5, 0.25, 1.0))
@@ -238,8 +236,9 @@ def _of_positive_gradients(scenario: Scenario) -> bool:
 
 
 def _thinned_out(scenario: Scenario, options: Options) -> Scenario:
-    """Set coefficients to zero so that sums are exact in 16 bits, in the model or on the wire, or because an option
-    says so.
+    """Set some coefficients to zero, because an option says so, or so that sums are exact in 16 bits.
+
+    The 16 bits may be those of the model or of the wire.
     """
     if ("16 bits" in options or scenario.wire) and (runs := runs_needed(scenario)) > 1:
         which = options["16 bits"] // 2 if "16 bits" in options else options.get("zeros", 0)

@@ -39,7 +39,7 @@ def with_losses(claims: Claims, losses: Sequence[str]) -> st.SearchStrategy[Scen
     """
     claims = replace(claims, module_hooks=False)
     local = [("accumulation",)] * claims.accumulation
-    # all drawn in the same way, so that examples shrink to the first
+    # All drawn in the same way, so that examples shrink to the first.
     drawn = st.one_of(*(with_any(claims, 2, has=has) for has in ((), *local)))
     places = drawn.map(lambda scenario: (scenario, one_or_all(scenario.places(Backward))))
     chosen = places.flatmap(lambda pair: st.tuples(st.just(pair[0]), st.sampled_from(pair[1])))

@@ -84,8 +84,7 @@ def training(
 def groups(
     form: int, model: tuple[Parameter, ...], short: bool, among: tuple[Hyperparameters, ...]
 ) -> tuple[Group, ...]:
-    """Parameter groups: one tensor in a group of its own, all tensors after the first, or one group for each of the
-    last two.
+    """Parameter groups: one tensor in a group, all tensors after the first, or a group for each of the last two.
 
     ``among``: the hyper-parameters to choose from.
     """

@@ -68,9 +68,7 @@ def _doings(scenario: Scenario, marks: Sequence[Mark]) -> Iterator[tuple[str, st
 
 
 def _met(passages: Sequence[Sequence[Passage]]) -> Iterator[dict[int, Passage]]:
-    """The matching calls: those at the same place in the sequence of one group, in the order of rank 0, then
-    of others.
-    """
+    """The matching calls: those at the same place in the sequence of one group, in rank 0's order."""
     met: dict[tuple[str, int], dict[int, Passage]] = {}
     for rank, own in enumerate(passages):
         places: dict[str, int] = {}

@@ -31,7 +31,7 @@ class OnRanks(ABC, Generic[E]):
         return True
 
     def losses(self, rank: Rank, event: E, place: int) -> AbstractContextManager[list[torch.Tensor]] | None:
-        """The losses whose backward may run inside this context, also together with another model's; None if there are
+        """The losses whose backward may run inside this context, perhaps together with another model's; None: there are
         none.
         """
         return None

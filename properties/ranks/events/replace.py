@@ -1,6 +1,4 @@
-"""Replacing tensors on a rank by new ones with the same values, under all of their names and in the caller's
-optimizer.
-"""
+"""Replacing tensors on a rank by new ones with equal values, under all their names and in the caller's optimizer."""
 
 import torch
 
