@@ -46,7 +46,7 @@ A defect, made by `properties.defects.defect.Defect.filed`, has:
     faces               a list of failures, as above
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -60,8 +60,15 @@ TRIED = f"{NOT_CLAIMED}; tried: "
 # The law is about something that cannot be observed on a real backend: when it reads and writes, its order of
 # reduction, or the bytes that it holds. With words added, a defect breaks every program that the law needs.
 IMPOSSIBLE = "cannot be judged"
+APART, BROKEN = f"{HOLDS} apart from ", "broken by "  # before the ids of defects, see `listed`
 BACKEND_AT_FAULT = "not judged: the backend is at fault"
 ERROR_IN_LOCKSTEP = "not judged: error in Lockstep"
+
+
+def listed(ids: Iterable[str]) -> str:
+    """The ids of defects, in order: "D1", "D1 and D2", "D1, D2 and D10"."""
+    *others, last = sorted(ids, key=lambda each: int(each[1:]))
+    return f"{', '.join(others)} and {last}" if others else last
 
 
 @dataclass(eq=False)  # exceptions compare by identity

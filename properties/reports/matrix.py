@@ -1,11 +1,12 @@
 """The conformance matrix at the end of a run: the verdict of each law, by implementation and world."""
 
-from collections import Counter
+import re
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from lockstep.properties.reports.paragraphs import WIDTH, width
-from lockstep.properties.verdict import IMPOSSIBLE, NOT_CLAIMED
+from lockstep.properties.verdict import APART, BROKEN, IMPOSSIBLE, NOT_CLAIMED, listed
 
 PROPERTY = "lockstep"  # the key under which a law's test files its verdict with pytest
 SHOWN = "lockstep, of other laws"  # the key under which it files the number of its runs on which other laws were judged
@@ -132,9 +133,24 @@ def totals(filed: Sequence[Mapping[str, Any]]) -> str:
     times = sum(each.get("runs", each.get("examples", 0)) for each in filed)
     judged = f", judged {times} times" if times > examples else ""
     claimed = [each["verdict"] for each in filed if not each["verdict"].startswith(NOT_CLAIMED)]
-    ends = [counted(count, verdict) for verdict, count in Counter(claimed).most_common()]
+    ends = [counted(count, verdict) for verdict, count in together(Counter(claimed)).most_common()]
     ends += [counted(left, NOT_CLAIMED)] if (left := len(filed) - len(claimed)) else []
     return f"{examples} examples{judged}; verdicts: {', '.join(ends)}"
+
+
+def together(verdicts: Counter[str]) -> Counter[str]:
+    """Counted verdicts that differ in their defects alone, as one: 2 that hold apart from D1 and 3 apart from D2 are 5
+    apart from D1 and D2.
+    """
+    found, ids = Counter[str](), defaultdict[str, set[str]](set)
+    for verdict, count in verdicts.items():
+        begin = next((each for each in (APART, BROKEN, IMPOSSIBLE) if verdict.startswith(each)), verdict)
+        found[begin] += count
+        ids[begin] |= {verdict} if begin == IMPOSSIBLE else {*re.findall(r"D\d+", verdict.removeprefix(begin))}
+    told = {each: f"{each}{listed(ids[each])}" for each in (APART, BROKEN) if ids[each]}
+    if len(ids[IMPOSSIBLE]) == 1:
+        told[IMPOSSIBLE] = ids[IMPOSSIBLE].pop()
+    return Counter({told.get(begin, begin): count for begin, count in found.items()})
 
 
 def counted(count: int, verdict: str) -> str:

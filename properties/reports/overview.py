@@ -5,9 +5,20 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from lockstep.properties.law import FAMILIES
-from lockstep.properties.reports.matrix import counted, matrix, refusals
+from lockstep.properties.reports.matrix import counted, matrix, refusals, together
 from lockstep.properties.reports.paragraphs import wrapped
-from lockstep.properties.verdict import HOLDS, IMPOSSIBLE, NOT_CLAIMED, REFUSES, SHOWS_NOTHING, SIM_ONLY, TRIED
+from lockstep.properties.verdict import (
+    APART,
+    BROKEN,
+    HOLDS,
+    IMPOSSIBLE,
+    NOT_CLAIMED,
+    REFUSES,
+    SHOWS_NOTHING,
+    SIM_ONLY,
+    TRIED,
+    listed,
+)
 
 Filed = Mapping[str, Any]
 _OF_A_LAW = ("implementation", "number", "law")
@@ -69,8 +80,8 @@ def as_told(filed: Sequence[Filed], defects: Sequence[Filed]) -> list[Filed]:
     for row in filed:
         mine = [each["id"] for each in defects if all(each[key] == row[key] for key in _OF_A_LAW)]
         broken = [name for name in mine if name in row.get("left_out", ())]
-        apart = row["verdict"].startswith(f"{HOLDS} apart")
-        told.append({**row, "verdict": f"broken by {' and '.join(broken)}"} if broken and apart else row)
+        apart = row["verdict"].startswith(APART)
+        told.append({**row, "verdict": f"{BROKEN}{listed(broken)}"} if broken and apart else row)
     return told
 
 
@@ -102,14 +113,14 @@ def _families(filed: Sequence[Filed]) -> list[str]:
         ends.setdefault(each["number"], {}).setdefault(each["law"], set()).add(each["verdict"])
     lines = ["  Laws by family:"]
     for number in sorted(ends, key=lambda number: int(number[1:])):
-        verdicts = Counter(max(several, key=_badness) for several in ends[number].values())
+        verdicts = together(Counter(max(several, key=_badness) for several in ends[number].values()))
         told = ", ".join(counted(verdicts[verdict], verdict) for verdict in sorted(verdicts, key=_badness))
-        lines.append(f"  {number:3} {FAMILIES.get(number, ''):24} {told}")
+        lines += wrapped(f"  {number:3} {FAMILIES.get(number, ''):24} {told}", " " * 31)
     return lines
 
 
 def _badness(verdict: str) -> tuple[int, str]:
-    worse = (f"{HOLDS} apart", SHOWS_NOTHING, IMPOSSIBLE, SIM_ONLY, "not ", REFUSES)
+    worse = (APART, SHOWS_NOTHING, IMPOSSIBLE, SIM_ONLY, "not ", REFUSES)
     place = next((at for at, begin in enumerate(worse, 1) if verdict.startswith(begin)), len(worse) + 1)
     return 0 if verdict == HOLDS else place, verdict
 

@@ -15,7 +15,7 @@ from lockstep.properties.running.unbroken import without_failure
 from lockstep.properties.searching.search import Failure, Search
 from lockstep.properties.searching.witnesses import unwitnessed
 from lockstep.properties.trial import ENDED, Trial
-from lockstep.properties.verdict import HOLDS, IMPOSSIBLE, SHOWS_NOTHING, SIM_ONLY, LawBroken
+from lockstep.properties.verdict import APART, BROKEN, HOLDS, IMPOSSIBLE, SHOWS_NOTHING, SIM_ONLY, LawBroken, listed
 
 MOST_DEFECTS = 12  # under one law; after these, the search for more ends
 
@@ -145,8 +145,7 @@ def _own_example(law: Law, trial: Trial) -> Failure | None:
 def _conclude(law: Law, trial: Trial, ending: Ending, artefact: bool) -> None:
     """Set the verdict of a law that has ended."""
     if ending.broken_by:
-        names = " and ".join(each.id for each in ending.broken_by)
-        ending.verdict = f"broken by {names}"
+        ending.verdict = f"{BROKEN}{listed(each.id for each in ending.broken_by)}"
         ending.words = "\n".join(f"{sentence(law)}: broken by {each.id}, {each.words()}" for each in ending.broken_by)
         return
     left = [name for name, count in ending.left_out.items() if count]
@@ -156,7 +155,7 @@ def _conclude(law: Law, trial: Trial, ending: Ending, artefact: bool) -> None:
     if artefact:
         ending.verdict = SIM_ONLY
     elif ending.verdict == SHOWS_NOTHING and left:
-        ending.words = f"{' and '.join(left)} breaks every program that it needs"
+        ending.words = f"{listed(left)} break{'s' * (len(left) == 1)} every program that it needs"
         ending.verdict = f"{IMPOSSIBLE}: {ending.words}"
     elif ending.verdict == HOLDS and left:
-        ending.verdict = f"{HOLDS} apart from {' and '.join(left)}"
+        ending.verdict = f"{APART}{listed(left)}"
