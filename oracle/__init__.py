@@ -22,7 +22,7 @@ Programs:
     interpreter          what every rank must hold
     expectation          that, event by event
     state, stepping      what the interpreter knows between two events, and how it steps
-    means                of gradients, over ranks
+    means, averaging     of gradients, over ranks, in any of several ways
     joining              ranks that run out of micro-batches
     clipping             by the global norm
     loss_scaling         with a scale that follows the overflows

@@ -87,7 +87,7 @@ def sum_mixed(terms: Numbers, accumulator: str, wire: str) -> Enclosure:
     return cast(sum_any_order(terms, accumulator), wire)
 
 
-# Means over world_size ranks; the three names are those of oracle.setup.AVERAGINGS
+# Means over world_size ranks; the three names are those of oracle.averaging.AVERAGINGS
 
 
 def mean_sum_then_divide(terms: Numbers, world_size: int, form: str, flush_to_zero: bool = False) -> Enclosure:

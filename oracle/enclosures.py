@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from lockstep.oracle import lattice
+from lockstep.oracle.averaging import ANY_WAY, AVERAGINGS
 from lockstep.oracle.formats import FORMATS
 from lockstep.oracle.intervals import Interval, hull
 from lockstep.oracle.lattice import Formats, Lattice
@@ -45,13 +46,15 @@ def add(terms: Sequence[Interval], form: str, wire: str = "") -> Interval:
 
 
 def mean(terms: Sequence[Interval], averaging: str, form: str, wire: str = "") -> Interval:
-    """The mean of one value per rank, taken in the given way (one of `oracle.setup.AVERAGINGS`), in any order.
+    """The mean of one value per rank, taken in the given way (of `oracle.averaging.AVERAGINGS`, or any), in any order.
 
     The reciprocal of a 16-bit format may have been rounded to it, or to float32 (torch on CPU), and the product to
     float32 first. An implementation that divides may have multiplied by the latter reciprocal (torch on CUDA). One that
     multiplies may have divided: torch's DDP does, if a value lies in its bucket already (`mark_variable_ready_dense` in
     reducer.cpp).
     """
+    if averaging == ANY_WAY:
+        return hull(*(mean(terms, each, form, wire) for each in AVERAGINGS))
     through = "float64" if form == "float64" and not wire else "float32"
     reciprocals = {through, *([form] * (averaging == "multiply by reciprocal then sum")), *([form, wire] * bool(wire))}
 

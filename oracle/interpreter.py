@@ -9,12 +9,13 @@ intervals, and so is everything computed from these. The effect of an event is d
 
 from functools import lru_cache
 
+from lockstep.oracle.averaging import AVERAGINGS
 from lockstep.oracle.events.backward import OVERFLOWS
 from lockstep.oracle.expectation import Expectation
 from lockstep.oracle.fingerprint import contributions
 from lockstep.oracle.lattice import Inexact
 from lockstep.oracle.program import Scenario
-from lockstep.oracle.setup import AVERAGINGS, UNUSED
+from lockstep.oracle.setup import UNUSED
 from lockstep.oracle.state import Choices, start, told
 
 

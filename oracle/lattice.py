@@ -17,6 +17,7 @@ from functools import cache
 import numpy as np
 import numpy.typing as npt
 
+from lockstep.oracle.averaging import ANY_WAY
 from lockstep.oracle.formats import FORMATS, Format
 from lockstep.oracle.rounding import representable as is_representable
 
@@ -133,8 +134,10 @@ def mean(terms: Lattice, averaging: str, form: Formats) -> Lattice:
     Whoever divides may have multiplied by the rounded reciprocal: torch on CUDA does, by a number.
     """
     ranks = len(terms)
-    if averaging == "sum then divide":
-        return _share(add(terms, form), ranks, form)
+    if averaging in ("sum then divide", ANY_WAY):
+        summed_first = _share(add(terms, form), ranks, form)
+        if averaging != ANY_WAY:
+            return summed_first
     return add(_share(terms, ranks, form), form)
 
 

@@ -33,7 +33,6 @@ from lockstep.oracle.caller import AS_USUAL, Caller, Differing
 from lockstep.oracle.model import DEFAULTS, Buffer, Group, Hyperparameters, LossScale, Parameter
 from lockstep.oracle.short import Short, is_whole
 
-AVERAGINGS = ("sum then divide", "divide then sum", "multiply by reciprocal then sum")
 UNUSED = ("untouched", "zero")
 PROBES = ("linear", "quadratic")
 SIGNS = ("positive", "mixed", "negative")

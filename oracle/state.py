@@ -14,13 +14,14 @@ import numpy as np
 import numpy.typing as npt
 
 from lockstep.oracle import lattice
+from lockstep.oracle.averaging import ANY_WAY, AVERAGINGS
 from lockstep.oracle.formats import FORMATS
 from lockstep.oracle.hyperparameters import Settings, at_the_start
 from lockstep.oracle.initial import initial_buffers, initial_parameters
 from lockstep.oracle.intervals import Interval
 from lockstep.oracle.lattice import Formats, Inexact, Lattice
 from lockstep.oracle.optimizers import AdamState, SGDState
-from lockstep.oracle.setup import AVERAGINGS, UNUSED, Setup
+from lockstep.oracle.setup import UNUSED, Setup
 
 Value = Lattice | Interval
 
@@ -44,7 +45,7 @@ Contributions = Callable[[int], list[npt.NDArray[np.int64]]]
 class Choices:
     """The choices on which correct implementations differ. Raises ValueError for an unknown one.
 
-    averaging          how the mean is taken, one of `oracle.setup.AVERAGINGS`
+    averaging          how the mean is taken, one of `oracle.averaging.AVERAGINGS`, or `oracle.averaging.ANY_WAY`
     unused             the gradient of a parameter that no rank used, one of `oracle.setup.UNUSED`
     implementations    the known forms of optimizers, see `oracle.optimizer_intervals`
     eager              each micro-batch inside ``no_sync`` may be averaged as it comes
@@ -59,8 +60,8 @@ class Choices:
     kept: str = ""
 
     def __post_init__(self) -> None:
-        if self.averaging not in AVERAGINGS:
-            raise ValueError(f"an averaging is one of {', '.join(AVERAGINGS)}, not {self.averaging!r}")
+        if self.averaging not in (*AVERAGINGS, ANY_WAY):
+            raise ValueError(f"an averaging is one of {', '.join((*AVERAGINGS, ANY_WAY))}, not {self.averaging!r}")
         if self.unused not in UNUSED:
             raise ValueError(f"what an unused parameter gets is one of {', '.join(UNUSED)}, not {self.unused!r}")
 

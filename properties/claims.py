@@ -9,10 +9,11 @@ from dataclasses import dataclass, fields, replace
 from difflib import get_close_matches
 from typing import Any
 
+from lockstep.oracle.averaging import ANY_WAY, AVERAGINGS
 from lockstep.oracle.dealing import REMAINDERS
 from lockstep.oracle.experts import EXPERT_DIVISORS
 from lockstep.oracle.joining import DIVISORS
-from lockstep.oracle.setup import AVERAGINGS, UNUSED, WIRES
+from lockstep.oracle.setup import UNUSED, WIRES
 from lockstep.oracle.window import POLICIES
 from lockstep.properties.claim import Shape, by_name, claim, on_one_line, told, wrong_value
 
@@ -267,9 +268,10 @@ class Claims:
     )
     # Accumulation and use of gradients.
     averaging: str = claim(
-        "sum then divide",
-        "The way of averaging: divide after the sum, divide before it, or multiply by 1 / world size.",
-        choices=AVERAGINGS,
+        ANY_WAY,
+        "The way of averaging, where it makes a difference: divide after the sum, divide before it, or multiply by "
+        "1 / world size.",
+        choices=(ANY_WAY, *AVERAGINGS),
     )
     accumulation: bool = claim(
         True,

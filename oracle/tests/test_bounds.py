@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from lockstep.oracle.averaging import AVERAGINGS
 from lockstep.oracle.bounds import (
     MEANS,
     Enclosure,
@@ -24,7 +25,6 @@ from lockstep.oracle.bounds import (
 )
 from lockstep.oracle.formats import FORMATS
 from lockstep.oracle.rounding import exact, round_to_nearest, rounded_reciprocal
-from lockstep.oracle.setup import AVERAGINGS
 
 FORMS = tuple(FORMATS)
 

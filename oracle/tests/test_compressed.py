@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from lockstep.oracle.averaging import AVERAGINGS
 from lockstep.oracle.events import Backward, Event, Finish
 from lockstep.oracle.fingerprint import capacity, coefficients, runs_needed
 from lockstep.oracle.formats import FORMATS
@@ -14,7 +15,7 @@ from lockstep.oracle.interpreter import interpret
 from lockstep.oracle.lattice import Inexact
 from lockstep.oracle.model import Parameter
 from lockstep.oracle.program import Scenario
-from lockstep.oracle.setup import AVERAGINGS, CANCELLING, WIRES
+from lockstep.oracle.setup import CANCELLING, WIRES
 from lockstep.oracle.tests.examples import examples
 
 

@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lockstep.oracle import enclosures
+from lockstep.oracle.averaging import ANY_WAY, AVERAGINGS
 from lockstep.oracle.events import Backward, Clip, Finish
 from lockstep.oracle.formats import FORMATS
 from lockstep.oracle.interpreter import interpret
@@ -15,7 +16,7 @@ from lockstep.oracle.intervals import Interval
 from lockstep.oracle.lattice import Inexact
 from lockstep.oracle.model import LossScale, Parameter
 from lockstep.oracle.program import Scenario
-from lockstep.oracle.setup import AVERAGINGS, WIRES
+from lockstep.oracle.setup import WIRES
 from lockstep.oracle.tests.examples import examples
 
 VALUES = st.lists(st.integers(-1000, 1000).map(lambda k: k * 2.0**-5 / 3), min_size=1, max_size=5)
@@ -52,6 +53,7 @@ def test_a_mean_holds_what_every_order_gives(form: str, averaging: str, terms: l
     number, ranks = FORMATS[form].numpy.type, len(terms)
     rounded = np.array(terms).astype(number)
     told = enclosures.mean([Interval.point([float(term)]) for term in rounded], averaging, form)
+    in_any_way = enclosures.mean([Interval.point([float(term)]) for term in rounded], ANY_WAY, form)
     if averaging == "sum then divide":
         means = {float(number(np.float64(total) / ranks)) for total in sums_in_every_order(terms, form)}
     else:
@@ -63,6 +65,7 @@ def test_a_mean_holds_what_every_order_gives(form: str, averaging: str, terms: l
             means |= sums_in_every_order(multiplied, form)
     for mean in means:
         assert told.contains([mean]).all()
+        assert in_any_way.contains([mean]).all()
 
 
 @pytest.mark.parametrize("form", FORMATS)

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 
+from lockstep.oracle.averaging import AVERAGINGS
 from lockstep.oracle.events import Backward, Event, Finish, Step, ZeroGrad
 from lockstep.oracle.fingerprint import (
     MOST_SIDON,
@@ -27,7 +28,6 @@ from lockstep.oracle.initial import initial_parameters
 from lockstep.oracle.interpreter import is_exact
 from lockstep.oracle.model import LossScale, Parameter
 from lockstep.oracle.program import Scenario
-from lockstep.oracle.setup import AVERAGINGS
 from lockstep.oracle.tests.drawn import scenarios
 
 # The beginning of OEIS A005282.

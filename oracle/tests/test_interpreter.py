@@ -10,13 +10,14 @@ import pytest
 from hypothesis import assume, example, given, settings
 from hypothesis import strategies as st
 
+from lockstep.oracle.averaging import AVERAGINGS
 from lockstep.oracle.events import Backward, Clip, Finish, Step, ZeroGrad
 from lockstep.oracle.expectation import Expectation
 from lockstep.oracle.interpreter import interpret, is_exact
 from lockstep.oracle.lattice import Inexact
 from lockstep.oracle.model import Hyperparameters, Parameter
 from lockstep.oracle.program import Scenario
-from lockstep.oracle.setup import AVERAGINGS, UNUSED
+from lockstep.oracle.setup import UNUSED
 from lockstep.oracle.state import Inside
 from lockstep.oracle.tests.drawn import scenarios
 from lockstep.oracle.tests.examples import examples

@@ -13,10 +13,10 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from lockstep.oracle import lattice
+from lockstep.oracle.averaging import AVERAGINGS
 from lockstep.oracle.formats import FORMATS, Format
 from lockstep.oracle.lattice import FRACTION_BITS, Formats, Inexact, Lattice
 from lockstep.oracle.rounding import representable, rounded_reciprocal
-from lockstep.oracle.setup import AVERAGINGS
 from lockstep.oracle.tests.examples import examples
 
 RECIPROCAL = AVERAGINGS[2]

@@ -6,9 +6,9 @@ from fractions import Fraction
 
 import pytest
 
+from lockstep.oracle.averaging import AVERAGINGS
 from lockstep.oracle.bounds import MEANS, Enclosure, mean_sum_then_divide, sum_any_order
 from lockstep.oracle.power import doubled, missing, rescaled, would_notice, would_notice_any
-from lockstep.oracle.setup import AVERAGINGS
 from lockstep.oracle.tests.test_bounds import averaged, draw
 
 Numbers = Sequence[Fraction | float]

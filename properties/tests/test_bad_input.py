@@ -116,7 +116,7 @@ def test_files_of_one_name_in_several_folders_are_told_apart_and_from_modules_of
     ("declared", "words"),
     [
         ({"unused": "dropped"}, "unused is None or one of 'untouched', 'zero', not 'dropped'"),
-        ({"averaging": "median"}, "averaging is one of 'sum then divide'"),
+        ({"averaging": "median"}, "averaging is one of 'any way', 'sum then divide'"),
         ({"accumulation": True}, "accumulation needs a method no_sync"),
         ({"joins": ("world size",)}, "joins needs a method join"),
         ({"joins": ("the moon",)}, "joins is a tuple of some of 'world size', 'remaining ranks', not ('the moon',)"),

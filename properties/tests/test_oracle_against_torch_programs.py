@@ -14,6 +14,7 @@ import pytest
 from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
+from lockstep.oracle.averaging import AVERAGINGS
 from lockstep.oracle.events import (
     Backward,
     Clip,
@@ -36,7 +37,6 @@ from lockstep.oracle.joining import DIVISORS
 from lockstep.oracle.lattice import Inexact
 from lockstep.oracle.model import Buffer, Hyperparameters, LossScale, Parameter
 from lockstep.oracle.program import NAMES, Scenario
-from lockstep.oracle.setup import AVERAGINGS
 from lockstep.oracle.tests.examples import examples
 from lockstep.properties.claims import Claims
 from lockstep.properties.judging.judge import holds, pairs

@@ -10,8 +10,10 @@ from typing import Any
 import numpy as np
 import pytest
 
+from lockstep.oracle.averaging import AVERAGINGS
 from lockstep.oracle.events import (
     Backward,
+    Clip,
     CopyGradients,
     DropLoss,
     EndJoin,
@@ -32,10 +34,10 @@ from lockstep.oracle.interpreter import interpret, is_exact
 from lockstep.oracle.lattice import Inexact
 from lockstep.oracle.model import Group, Hyperparameters, Parameter
 from lockstep.oracle.program import Scenario
-from lockstep.oracle.setup import AVERAGINGS
 from lockstep.properties.claims import BACKWARDS, BUFFERS, COLLECTIVES, Claims
 from lockstep.properties.events.backward import READ, TAKEN, on_averages
 from lockstep.properties.events.step import reads_after_steps, reads_stepped_gradients
+from lockstep.properties.expected import known
 from lockstep.properties.implementations import look_up
 from lockstep.properties.models.draws import DENSE
 from lockstep.properties.strategies import __main__ as table
@@ -247,6 +249,19 @@ def test_averages_that_the_end_of_a_join_has_dropped_are_not_added_to() -> None:
     on_top = replace(apart, program=(*window, Step(), *window))
     assert on_averages(on_top) == [3]
     assert adds_up_rounded_means(on_top, interpret(on_top))
+
+
+def test_a_class_may_divide_before_the_sum_or_after_it_unless_it_says_how() -> None:
+    """A gradient clipped to 1 is divided by 5 ranks: 5 times the fifth is not 1 in floats, a fifth of 5 is."""
+    window = (Backward(((0,),) * 5), Finish())
+    scenario = Scenario(
+        5, (Parameter((1,)),), (*window, Clip(1.0), ZeroGrad(), *window, Clip(1.0), *window), signs="mixed"
+    )
+    assert known(scenario, Claims()) is None
+    told = known(scenario, Claims(averaging="sum then divide"))
+    assert told is not None
+    assert told.gradients[8] == (np.array([-3134.0], np.float32),)
+    assert known(replace(scenario, program=window), Claims()) is not None
 
 
 def test_no_gradients_count_on_after_a_step_that_may_have_changed_them() -> None:
