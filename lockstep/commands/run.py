@@ -145,7 +145,8 @@ def _compared(asked: argparse.Namespace, found: Sequence[Implementation], sim: W
         _progress(len(rows), len(found))
     print("\n".join(comparison.told(rows, asked.ranks, model)))
     if asked.html:
-        page = pages.filled("comparison.html.j2", rows=rows, told=comparison.words(asked.ranks, model))
+        how = {"told": comparison.words(rows, asked.ranks, model), "clocked": comparison.are_clocked(rows)}
+        page = pages.filled("comparison.html.j2", rows=rows, **how)
         Path(asked.html).write_text(page, "utf-8")
     return int(any(row.on_sim is None for row in rows))
 

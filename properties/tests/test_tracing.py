@@ -1,5 +1,6 @@
 """What `lockstep run` shows of real implementations: order, buckets, waits and bytes on sim; a clock on gloo."""
 
+from dataclasses import replace
 from fractions import Fraction
 
 import pytest
@@ -93,7 +94,12 @@ def test_the_comparison_has_the_calls_and_shares_of_the_published_one(sim: SimWo
     assert (round(100 * naive.compute), naive.overlap) == (80, 0)
     assert ddp is not None
     assert ddp.overlap > 0.5
-    assert max(map(len, comparison.told(rows, 2, MODEL))) <= 80
+    lines = comparison.told(rows, 2, MODEL)
+    assert max(map(len, lines)) <= 80
+    assert not any("gloo" in line.lower() for line in lines), "nobody asked for the clock"
+    both = comparison.told([replace(row, by_the_clock=row.on_sim) for row in rows], 2, MODEL)
+    assert max(map(len, both)) <= 80
+    assert "gloo, by the clock" in both[0]
 
 
 def test_an_implementation_that_crashes_has_a_row_with_its_error(sim: SimWorld) -> None:

@@ -96,11 +96,13 @@ def _row(of: Implementation, ranks: int, model: CostModel, sim: World, gloo: Wor
 
 
 def told(rows: Sequence[Row], ranks: int, model: CostModel) -> list[str]:
-    """The rows in lines of at most 80 characters, and the origin of their figures."""
-    both = " ".join(f"{name:^22}" for name in ("sim, by a cost model", "gloo, by the clock"))
+    """The rows in lines of at most 80 characters, and the origin of their figures. Worlds that were not measured have no
+    columns.
+    """
+    worlds = ("sim, by a cost model", "gloo, by the clock")[: 1 + are_clocked(rows)]
     lines = [
-        f"{'':20} {'calls':>6} {'KiB':>5} {both}".rstrip(),
-        f"{'':20} {'/step':>6} {'/rank':>5}" + 2 * f" {'compute':>7} {'overlap':>7} {'ms':>6}",
+        f"{'':20} {'calls':>6} {'KiB':>5} {' '.join(f'{name:^22}' for name in worlds)}".rstrip(),
+        f"{'':20} {'/step':>6} {'/rank':>5}" + len(worlds) * f" {'compute':>7} {'overlap':>7} {'ms':>6}",
     ]
     for row in rows:
         if row.on_sim is None:
@@ -112,14 +114,21 @@ def told(rows: Sequence[Row], ranks: int, model: CostModel) -> list[str]:
             if each
         )
         lines.append(f"{row.name:20.20} {row.calls:6} {row.bytes / 1024:5.0f}{measured}")
-    return [*lines, "", *textwrap.wrap(words(ranks, model), 80)]
+    return [*lines, "", *textwrap.wrap(words(rows, ranks, model), 80)]
 
 
-def words(ranks: int, model: CostModel) -> str:
+def are_clocked(rows: Sequence[Row]) -> bool:
+    """True if any row has times by the clock."""
+    return any(row.by_the_clock is not None for row in rows)
+
+
+def words(rows: Sequence[Row], ranks: int, model: CostModel) -> str:
     """The origin of the figures, in sentences."""
-    return (
+    clock = " Gloo: medians by the clock of this host; computing is the step of one rank alone."
+    told = (
         f"{ranks} ranks, {MICRO_BATCHES} micro-batches per step; the 290 tensors of SmolLM2-360M with matrices of a "
         f"{SIDE**2:,}th of their elements; buckets of 25 MiB / {SIDE**2:,}. Calls: collectives after construction. "
         "Compute: computing / step. Overlap: that part of communication which computing hides. "
-        f"Sim: {model.words()} Gloo: medians by the clock of this host; computing is the step of one rank alone."
+        f"Sim: {model.words()}"
     )
+    return told + clock * are_clocked(rows)

@@ -11,6 +11,13 @@ from typing import Any
 import pytest
 
 BROWSERS = ("chromium-headless-shell", "chromium", "chromium-browser", "google-chrome")
+PAPER = {"width": 687, "height": 1017}  # A4 without margins of 14 mm, in CSS pixels
+# Elements that are beyond the window's edge, or hide a part of themselves.
+BEYOND = """() => [...document.querySelectorAll("body *")].filter(each => {
+    const box = each.getBoundingClientRect();
+    return box.width && (box.right > innerWidth + 1 || box.left < -1 || each.scrollWidth > each.clientWidth + 1 &&
+        getComputedStyle(each).overflowX !== "visible");
+}).map(each => each.outerHTML.slice(0, 90))"""
 
 
 @cache

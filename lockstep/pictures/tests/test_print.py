@@ -6,17 +6,11 @@ from typing import Any
 import pytest
 
 from lockstep.pictures import in_svg, pages, verdicts
-from lockstep.pictures.tests.browser import opened
+from lockstep.pictures.tests.browser import BEYOND, PAPER, opened
 from lockstep.pictures.tests.examples import LANES
 
-PAPER = {"width": 687, "height": 1017}  # A4 without margins of 14 mm, in CSS pixels
 LONG = "a_package_with_a_long_name/" * 6
 NAME = f"{LONG}my_ddp.py:MyDDP"
-BEYOND = """() => [...document.querySelectorAll("body *")].filter(each => {
-    const box = each.getBoundingClientRect();
-    return box.width && (box.right > innerWidth + 1 || box.left < -1 || each.scrollWidth > each.clientWidth + 1 &&
-        getComputedStyle(each).overflowX !== "visible");
-}).map(each => each.outerHTML.slice(0, 90))"""
 
 
 def of_verdicts() -> str:
@@ -29,21 +23,27 @@ def of_verdicts() -> str:
     return verdicts.page({"seed": "1"}, targets, {(NAME, "D1"): LANES}, {script: f"x = '{'x' * 300}'  # in the script"})
 
 
-def of_a_comparison() -> str:
+def of_a_comparison(clocked: bool = True) -> str:
     """A page of several implementations, of which one has not come to its end."""
     times = {"compute": 0.5, "overlap": 0.25, "step": 123.4}
-    row: dict[str, Any] = {
-        "name": NAME,
-        "on_sim": times,
-        "by_the_clock": times,
-        "calls": 12,
-        "bytes": 1 << 20,
-        "why": "",
-    }
-    return pages.filled("comparison.html.j2", rows=[row, {**row, "on_sim": None, "why": "hangs " * 30}], told="On sim.")
+    ended = {"name": NAME, "on_sim": times, "by_the_clock": times if clocked else None, "calls": 12, "bytes": 1 << 20}
+    rows: list[dict[str, Any]] = [ended, {**ended, "on_sim": None, "why": "hangs " * 30}]
+    return pages.filled("comparison.html.j2", rows=rows, told="Times are modelled.", clocked=clocked)
 
 
 PAGES = {"verdicts": of_verdicts, "run": lambda: in_svg.page(LANES), "comparison": of_a_comparison}
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_no_page_is_wider_than_a_small_screen(page: str, tmp_path: Path) -> None:
+    """What is wider, such as a table, scrolls by itself."""
+    with opened(PAGES[page](), tmp_path, viewport={"width": 800, "height": 900}) as shown:
+        assert shown.evaluate("document.documentElement.scrollWidth") <= 800
+
+
+def test_what_was_not_measured_has_no_columns() -> None:
+    assert "gloo" in of_a_comparison()
+    assert "gloo" not in of_a_comparison(clocked=False)
 
 
 @pytest.mark.parametrize("page", PAGES)
