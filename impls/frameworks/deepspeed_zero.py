@@ -54,6 +54,7 @@ class DeepSpeedZeRO1(nn.Module):
         "float64": False,
         "adds_to_averages": False,
         "outlive_steps": False,
+        "idle_steps": False,
         "output_classes": False,
         "in_place": False,
         "reloads": False,
@@ -66,6 +67,7 @@ class DeepSpeedZeRO1(nn.Module):
         "output_classes": f"declined: {_HOOKED}",
         "in_place": f"declined: {_HOOKED}",
         "outlive_steps": f"declined: the engine's step zeroes gradients: {_DOCUMENTED}",
+        "idle_steps": f"declined: `engine.step` is for after forward and backward: {_DOCUMENTED}",
         "reloads": "declined: the documentation loads checkpoints from files of the engine's: "
         "https://deepspeed.readthedocs.io/en/latest/model-checkpointing.html",
     }
@@ -90,15 +92,10 @@ class DeepSpeedZeRO1(nn.Module):
             "zero_allow_untested_optimizer": True,
         }
         self.plain = kind(torch_groups(groups, self.named), **defaults)
+        self.param_groups: list[dict[str, Any]] = [*self.plain.param_groups]  # DeepSpeed takes empty ones away
         told = {"model": self.inner, "optimizer": self.plain, "config": config, "mpu": _AllRanks()}
         self.engine = deepspeed.initialize(**told)[0]
         return self
-
-    @property
-    def param_groups(self) -> list[dict[str, Any]]:
-        """Of the plain optimizer."""
-        groups: list[dict[str, Any]] = self.plain.param_groups
-        return groups
 
     def step(self) -> None:
         """Of the engine."""

@@ -1,0 +1,114 @@
+"""A step after zero_grad applies the gradient that was zeroed
+
+Framework: deepspeed 0.19.8 on CPU and gloo, ZeRO-1 to ZeRO-3
+
+Law: P3
+
+Program: A parameter of one zero on two ranks, SGD with a rate of 1. A backward with an input of 1; then the caller sets
+gradients to zero through the optimizer and the engine; then a step. Stage by stage.
+
+Why: Backward leaves the averages in `averaged_gradients`, from which the step takes them. `zero_grad` of the optimizer
+(`stage_1_and_2.py`, `stage3.py`) and of the engine set `.grad` alone, which is None by then.
+
+Documented: no; the documentation calls `engine.optimizer.zero_grad()` after a step, and says nothing of a call between
+backward and step
+
+Reports: deepspeedai/DeepSpeed#6554 is related
+"""
+
+import multiprocessing
+import os
+import queue
+import sys
+import tempfile
+import time
+import warnings
+
+import deepspeed
+import torch
+import torch.distributed as dist
+from torch import nn
+
+MUST = ("[0.0, 0.0, 0.0]", "[0.0, 0.0, 0.0]")  # by rank
+IS = ("[-1.0, -1.0, -1.0]", "[-1.0, -1.0, -1.0]")  # how it begins, when this was written
+LIMIT = 120  # seconds, after which a rank waits for ever
+
+
+def engine(model, stage):
+    """DeepSpeed's engine of that stage, with SGD, on CPU."""
+    config = {
+        "train_micro_batch_size_per_gpu": 1,
+        "gradient_accumulation_steps": 1,
+        "gradient_clipping": 0.0,
+        "zero_optimization": {"stage": stage},
+        "zero_allow_untested_optimizer": True,
+    }
+    deepspeed.ops.__compatible_ops__["deepspeed_shm_comm"] = False  # it would be compiled first
+    os.environ |= {"LOCAL_RANK": "0", "RANK": str(dist.get_rank()), "WORLD_SIZE": str(len(MUST))}
+    optimizer = torch.optim.SGD(model.parameters(), 1.0)
+    return deepspeed.initialize(model=model, optimizer=optimizer, config=config)[0]
+
+
+def after_a_step(stage):
+    """The parameter after a step on zeroed gradients."""
+    model = nn.Linear(1, 1, bias=False)
+    nn.init.zeros_(model.weight)
+    wrapped = engine(model, stage)
+    wrapped.backward(wrapped(torch.ones(1, 1)).sum())
+    wrapped.optimizer.zero_grad()
+    wrapped.zero_grad()
+    wrapped.step()
+    with deepspeed.zero.GatheredParameters(list(model.parameters()), enabled=stage == 3):
+        return model.weight.item()
+
+
+def finding(rank):
+    """The smallest program."""
+    return [after_a_step(stage) for stage in (1, 2, 3)]
+
+
+# The same in every finding. Exit code 1: the fault is there; 0: it is not; 2: something else is wrong.
+def on_rank(rank, store, out):
+    """Print what a rank must give and what it gives, and send it to the parent."""
+    dist.init_process_group("gloo", f"file://{store}", rank=rank, world_size=len(MUST))
+    warnings.simplefilter("ignore")
+    try:
+        given, wait = str(finding(rank)), LIMIT
+    except Exception as error:
+        given, wait = f"{type(error).__name__}: {error}".splitlines()[0], 0
+    print(f"rank {rank}: must be {MUST[rank]}; is {given}", flush=True)
+    out.put((rank, given))
+    time.sleep(2 * wait or 0.1)  # a rank that is done stays, and one that fails goes
+    os._exit(0)
+
+
+def main():
+    """Run the program on gloo processes, and compare."""
+    context, given = multiprocessing.get_context("fork"), {}
+    with tempfile.TemporaryDirectory() as folder:
+        out = context.Queue()
+        ranks = [context.Process(target=on_rank, args=(rank, f"{folder}/store", out)) for rank in range(len(MUST))]
+        for process in ranks:
+            process.start()
+        ended = time.monotonic() + LIMIT
+        while len(given) < len(ranks) and time.monotonic() < ended:
+            try:
+                rank, words = out.get(timeout=0.2)
+                given[rank] = words
+            except queue.Empty:
+                dead = [rank for rank, process in enumerate(ranks) if process.exitcode and rank not in given]
+                given |= dict.fromkeys(dead, "nothing: its process died")
+        for rank, process in enumerate(ranks):
+            given.setdefault(rank, "nothing: it waits for ever")
+            process.kill()
+            process.join()
+    if all(given[rank] == MUST[rank] for rank in given):
+        print("The fault is not there.")
+        return 0
+    as_told = all(given[rank].startswith(IS[rank]) for rank in given)
+    print("The fault is there." if as_told else f"Something else is wrong: it was {IS} when this was written.")
+    return 1 if as_told else 2
+
+
+if __name__ == "__main__":
+    sys.exit(main())
