@@ -1,7 +1,7 @@
 """A defect: a cause and its effects, as plain data that JSON can carry."""
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
@@ -85,13 +85,13 @@ class Defect:
         return cls(**{**data, "causes": causes, "faces": tuple(data["faces"])})
 
 
-def the_same(known: Iterable[Defect], cause: Cause, manner: str) -> Defect | None:
+def the_same(known: Iterable[Defect], cause: Cause, manners: Collection[str]) -> Defect | None:
     """The known defect to which a minimal failing program belongs, or None if the program shows a new defect.
 
-    It belongs to a defect if both need the same features. It also does if one needs a part of the other's features and
-    both fail in the same manner. The cause of the returned defect is then widened to the needs that both share. It also
-    belongs to it if both fail in the same manner and are alternatives, see `are_alternatives`. The defect then has both
-    causes.
+    ``manners``: the manner in which it fails, and those of its other faces. It belongs to a defect if both need the
+    same features. It also does if one needs a part of the other's features and both fail in the same manner. The cause
+    of the returned defect is then widened to the needs that both share. It also belongs to it if both fail in the same
+    manner and are alternatives, see `are_alternatives`. The defect then has both causes.
     """
     known = tuple(known)
     for defect in known:
@@ -99,13 +99,13 @@ def the_same(known: Iterable[Defect], cause: Cause, manner: str) -> Defect | Non
             if other.only != cause.only:
                 continue
             mine, theirs = cause.telling, other.telling
-            if mine == theirs or (defect.manner == manner and (mine <= theirs or theirs <= mine)):
+            if mine == theirs or (defect.manner in manners and (mine <= theirs or theirs <= mine)):
                 wider = Cause(cause.needs & other.needs, cause.only)
                 if wider.needs or not (cause.needs and other.needs):
                     return replace(defect, causes=(*defect.causes[:place], wider, *defect.causes[place + 1 :]))
     for defect in known:  # only after all were compared, as one of them may have exactly this cause
         for other in defect.causes:
             alike = other.only == cause.only and are_alternatives(cause.telling, other.telling)
-            if alike and defect.manner == manner:
+            if alike and defect.manner in manners:
                 return replace(defect, causes=(*defect.causes, cause))
     return None

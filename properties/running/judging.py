@@ -77,7 +77,9 @@ def judged(
         cause = Cause(frozenset.intersection(*(face.cause.needs for face in faces)), minimal.cause.only)
         if dtype := rounded_to(trial, confirmed.broken):
             cause = of_rounding(dtype)
-        if (again := the_same(ledger.defects(trial.implementation.name), cause, how)) is not None:
+        manners = {how, *(repr(manner(face.failure.broken)) for face in faces[1:])}
+        if (again := the_same(ledger.defects(trial.implementation.name), cause, manners)) is not None:
+            again = _with_faces(again, [replace(faces[0], failure=confirmed), *faces[1:]])
             ledger.file(again)
             return again
         also = budget.others.also_broken(trial, confirmed.broken, faces[0].law)
@@ -147,10 +149,7 @@ def _filed(ledger: Ledger, met: Law, faces: list[Minimal], cause: Cause, how: st
     """Make a defect and file it. ``also``: the other laws that the program of the first face breaks."""
     first, trial = faces[0], faces[0].trial
     name = trial.implementation.name
-    told = []
-    for face in faces:
-        diagnosis = replace(diagnose(trial, face.failure, to_the_core=False), core=face.core)
-        told.append(filed_failure(face.law, trial, diagnosis))
+    told = [_told(face) for face in faces]
     told[0]["report"] += also_broken(also)
     identity = ledger.next_id(name)
     file = (trial.report or FOLDER) / f"{report_name(trial)}-{identity}.txt"
@@ -168,6 +167,24 @@ def _filed(ledger: Ledger, met: Law, faces: list[Minimal], cause: Cause, how: st
         tuple(told),
     )
     ledger.file(defect)
+    return defect
+
+
+def _told(face: Minimal) -> dict[str, Any]:
+    """The data of a face, with its report."""
+    diagnosis = replace(diagnose(face.trial, face.failure, to_the_core=False), core=face.core)
+    return filed_failure(face.law, face.trial, diagnosis)
+
+
+def _with_faces(defect: Defect, faces: Sequence[Minimal]) -> Defect:
+    """The defect with faces of other verdicts than it has, which are added to its report."""
+    had = {face["verdict"] for face in defect.faces}
+    more = [_told(face) for face in faces if face.failure.verdict not in had]
+    if not more:
+        return defect
+    defect = replace(defect, faces=(*defect.faces, *more))
+    if defect.told:
+        _written(Path(defect.told), "\n\n".join(str(face["report"]) for face in defect.faces))
     return defect
 
 

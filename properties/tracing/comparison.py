@@ -96,8 +96,9 @@ def _row(of: Implementation, ranks: int, model: CostModel, sim: World, gloo: Wor
 
 
 def told(rows: Sequence[Row], ranks: int, model: CostModel) -> list[str]:
-    """The rows in lines of at most 80 characters, and the origin of their figures. Worlds that were not measured have no
-    columns.
+    """The rows in lines of at most 80 characters, and the origin of their figures.
+
+    Worlds that were not measured have no columns.
     """
     worlds = ("sim, by a cost model", "gloo, by the clock")[: 1 + are_clocked(rows)]
     lines = [
