@@ -5,7 +5,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from lockstep.properties.reports.paragraphs import WIDTH, width
+from lockstep.properties.reports.paragraphs import WIDTH, fitted, width
 from lockstep.properties.verdict import APART, BROKEN, IMPOSSIBLE, NOT_CLAIMED, listed
 
 PROPERTY = "lockstep"  # the key under which a law's test files its verdict with pytest
@@ -106,7 +106,7 @@ def refusals(filed: Iterable[Mapping[str, Any]]) -> list[str]:
     kinds: Counter[str] = Counter()
     for each in filed:
         kinds.update(each.get("refusals", {}))
-    told = [f"  {times} refused: {' '.join(words.split())}" for words, times in kinds.most_common(KINDS)]
+    told = [fitted(f"  {times} refused: {' '.join(words.split())}") for words, times in kinds.most_common(KINDS)]
     rest = sum(kinds.values()) - sum(times for _, times in kinds.most_common(KINDS))
     return told + [f"  {rest} refused for other reasons"] * (rest > 0)
 

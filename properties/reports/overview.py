@@ -73,15 +73,16 @@ def _heading(name: str, known: Sequence[Filed], filed: Sequence[Filed], complete
 def as_told(filed: Sequence[Filed], defects: Sequence[Filed]) -> list[Filed]:
     """The rows as a reader gets them.
 
-    The law that a defect breaks may have left out the programs with its cause, because another law found the defect
-    first. Such a law is shown as broken, as the paragraph of the defect says.
+    The law that a defect breaks may have left out the programs with its cause, or have drawn none, because another law
+    found the defect first. Such a law is shown as broken, as the paragraph of the defect says.
     """
     told = []
     for row in filed:
-        mine = [each["id"] for each in defects if all(each[key] == row[key] for key in _OF_A_LAW)]
-        broken = [name for name in mine if name in row.get("left_out", ())]
-        apart = row["verdict"].startswith(APART)
-        told.append({**row, "verdict": f"{BROKEN}{listed(broken)}"} if broken and apart else row)
+        mine = [each for each in defects if all(each[key] == row[key] for key in _OF_A_LAW)]
+        left = row.get("left_out", ())
+        broken = [each["id"] for each in mine if each["id"] in left or (not left and each["world"] == row["world"])]
+        holds = row["verdict"] == HOLDS or row["verdict"].startswith(APART)
+        told.append({**row, "verdict": f"{BROKEN}{listed(broken)}"} if broken and holds else row)
     return told
 
 

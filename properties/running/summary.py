@@ -7,6 +7,7 @@ from typing import Any
 from lockstep.properties.defects.defect import Defect
 from lockstep.properties.reports.matrix import matrix, totals
 from lockstep.properties.reports.overview import as_told, named, overview
+from lockstep.properties.reports.paragraphs import fitted
 from lockstep.properties.running import profiles
 from lockstep.properties.running.bench import Bench
 
@@ -34,7 +35,7 @@ def summary(
         lines = [*([] if told is None else named(filed, told, complete, stopped)), *matrix(filed, folded)]
     if not lines:
         return []
-    lines += ["", totals(filed), *_scripts(filed)]
+    lines += ["", fitted(totals(filed)), *_scripts(filed)]
     if stopped:
         lines.append("The run was stopped early. Laws that are missing here had not ended.")
     if of_a_user is not None:

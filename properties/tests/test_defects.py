@@ -237,6 +237,9 @@ def test_the_law_that_a_defect_breaks_is_told_as_broken_whatever_law_met_it_firs
     ends = [each["verdict"] for each in as_told(rows, known)]
     assert ends == ["broken by D1", "holds apart from D1", "broken by D1"]
     assert as_told([{**rows[0], "law": "another"}], known)[0]["verdict"] == "holds apart from D1"
+    drew_none = filed("P1", "mean", "holds")
+    assert as_told([drew_none], known)[0]["verdict"] == "broken by D1"
+    assert as_told([{**drew_none, "world": "gloo"}], known)[0]["verdict"] == "holds"
 
 
 def test_the_total_is_the_sum_of_the_numbers_behind_the_laws() -> None:
