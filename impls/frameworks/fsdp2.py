@@ -186,6 +186,17 @@ class FSDP2Compressed(FSDP2):
     options = {"mp_policy": MixedPrecisionPolicy(reduce_dtype=torch.bfloat16)}
 
 
+class FSDP2ReducesShards(FSDP2):
+    """Accumulates with `set_requires_all_reduce`: "only reduce-scatter but not all-reduce for HSDP"."""
+
+    # torch 2.13: if micro-batches of a window use different parameters of a unit, gradients are mixed (docs/findings).
+    claims = {**FSDP2.claims, "silent_no_sync": False}
+
+    def _set_sync(self, synchronizes: bool) -> None:
+        self._synchronizes = synchronizes
+        self.module.set_requires_all_reduce(synchronizes)
+
+
 def _whole(tensor: Any) -> torch.Tensor:
     return tensor.full_tensor() if isinstance(tensor, DTensor) else tensor
 

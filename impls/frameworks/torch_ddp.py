@@ -91,6 +91,13 @@ class TorchDDPBucketView(TorchDDP):
     options = {"gradient_as_bucket_view": True}
 
 
+class TorchDDPBatchedCopy(TorchDDP):
+    """With ``batched_grad_copy``, new in torch 2.13: one copy fills a bucket that is ready, and it is divided whole."""
+
+    claims = {**_CLAIMS, "averaging": "divide then sum", "reentrant_checkpointing": "each once"}
+    options = {"batched_grad_copy": True}
+
+
 class TorchDDPStaticGraph(TorchDDP):
     """With ``static_graph``: the graph of the first iteration is taken to be that of every other."""
 

@@ -9,7 +9,7 @@ number of ranks, 2. Each rank's gradient is 1.
 
 Why: Where the mesh has one rank, the gradient is copied and divided by the factor. In float16 and float64, or with
 `set_force_sum_reduction_for_comms(True)`, it is also divided before and after that, as for a sum. In float32 and
-bfloat16 it is divided once.
+bfloat16 it is divided once. The `replicate` that is made of FSDP2 counts it twice on any number of ranks.
 
 Documented: no
 

@@ -7,9 +7,9 @@ Law: P3
 Program: A micro-batch without synchronization gives 4; gradients are zeroed; the next micro-batch gives 1, with
 synchronization.
 
-Why: What accumulates lies in an attribute of FSDP's own beside the parameter, and is added to the next gradient
-that is reduced. Before `zero_grad` every gradient is None. `f.reset_iter_state()`, which by its documentation
-discards it, changes nothing here.
+Why: What accumulates lies in an attribute of FSDP's own beside the parameter, and is added to the next gradient that
+is reduced. Before `zero_grad` every gradient is None. `f.reset_iter_state()`, which by its documentation discards it,
+changes nothing here. The `replicate` that is made of FSDP2 does the same.
 
 Documented: no
 

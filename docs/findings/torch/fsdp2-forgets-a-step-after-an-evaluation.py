@@ -9,7 +9,7 @@ Program: A forward without a backward between `backward()` and `step()`: the nex
 from before the step. With `reshard_after_forward=True` on the root it does not.
 
 Why: The root stays gathered after every forward, for the backward that is to follow; where none follows, the next
-forward finds it gathered and does not gather again.
+forward finds it gathered and does not gather again. The `replicate` that is made of FSDP2 does the same.
 
 Documented: no: that the root stays gathered is, that a step is lost is not
 

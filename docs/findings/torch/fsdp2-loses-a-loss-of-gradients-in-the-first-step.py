@@ -8,8 +8,8 @@ Program: A loss made of gradients by the inputs, as gradient penalties and force
 `torch.autograd.grad` with a graph, then backward, in two steps. Every gradient must be the mean 1.5; DDP without
 options gives it.
 
-Why: What begins a backward is hung on the outputs, which `torch.autograd.grad` has passed already. Where outputs
-are part of the loss, all is right.
+Why: What begins a backward is hung on the outputs, which `torch.autograd.grad` has passed already. Where outputs are
+part of the loss, all is right. The `replicate` that is made of FSDP2 does the same.
 
 Documented: no
 

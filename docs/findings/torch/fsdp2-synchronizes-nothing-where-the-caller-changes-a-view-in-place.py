@@ -6,8 +6,9 @@ Law: P1
 
 Program: A layer gets an input of three dimensions, and so gives a view; the caller divides it in place.
 
-Why: What begins backward is a hook on the output, and a change in place of a view leaves its hooks behind. A
-warning says so of every view that a unit gives, changed or not. FSDP1 ends in an error on every rank; DDP is right.
+Why: What begins backward is a hook on the output, and a change in place of a view leaves its hooks behind. A warning
+says so of every view that a unit gives, changed or not. FSDP1 ends in an error on every rank; DDP is right. The
+`replicate` that is made of FSDP2 does the same.
 
 Documented: a warning says that hooks may not run
 

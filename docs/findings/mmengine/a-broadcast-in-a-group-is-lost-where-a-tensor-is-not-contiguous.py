@@ -1,0 +1,89 @@
+"""A broadcast in a group is lost on a rank if its tensor is not contiguous
+
+Framework: mmengine 0.10.7, mmengine.dist.broadcast
+
+Law: P14
+
+Program: Rank 1 broadcasts a transposed tensor in a group of the ranks 1 and 2.
+
+Why: A tensor with gaps or in another order is broadcast as a copy, which is then written back on all ranks but the
+source. The source is told by its rank in the group, while torch takes a global rank: rank 2, which is the second of its
+group, takes itself for the source 1. `gather` compares in the same way, and ends in an error in such a group.
+
+Documented: no: `src` is the "source rank"
+
+Reports: none known
+"""
+
+import multiprocessing
+import os
+import queue
+import sys
+import tempfile
+import time
+import warnings
+
+import torch
+import torch.distributed as dist
+from mmengine.dist import broadcast
+
+MUST = ("outside", "[[1.0, 1.0], [1.0, 1.0]]", "[[1.0, 1.0], [1.0, 1.0]]")  # by rank
+IS = ("outside", "[[1.0, 1.0], [1.0, 1.0]]", "[[2.0, 2.0], [2.0, 2.0]]")  # how it begins, when this was written
+LIMIT = 120  # seconds, after which a rank waits for ever
+
+
+def finding(rank):
+    """The smallest program."""
+    group = dist.new_group([1, 2])
+    if rank == 0:
+        return "outside"
+    values = torch.full((2, 2), float(rank)).t()
+    broadcast(values, src=1, group=group)
+    return values.tolist()
+
+
+# The same in every finding. Exit code 1: the fault is there; 0: it is not; 2: something else is wrong.
+def on_rank(rank, store, out):
+    """Print what a rank must give and what it gives, and send it to the parent."""
+    dist.init_process_group("gloo", f"file://{store}", rank=rank, world_size=len(MUST))
+    warnings.simplefilter("ignore")
+    try:
+        given, wait = str(finding(rank)), LIMIT
+    except Exception as error:
+        given, wait = f"{type(error).__name__}: {error}".splitlines()[0], 0
+    print(f"rank {rank}: must be {MUST[rank]}; is {given}", flush=True)
+    out.put((rank, given))
+    time.sleep(2 * wait or 0.1)  # a rank that is done stays, and one that fails goes
+    os._exit(0)
+
+
+def main():
+    """Run the program on gloo processes, and compare."""
+    context, given = multiprocessing.get_context("fork"), {}
+    with tempfile.TemporaryDirectory() as folder:
+        out = context.Queue()
+        ranks = [context.Process(target=on_rank, args=(rank, f"{folder}/store", out)) for rank in range(len(MUST))]
+        for process in ranks:
+            process.start()
+        ended = time.monotonic() + LIMIT
+        while len(given) < len(ranks) and time.monotonic() < ended:
+            try:
+                rank, words = out.get(timeout=0.2)
+                given[rank] = words
+            except queue.Empty:
+                dead = [rank for rank, process in enumerate(ranks) if process.exitcode and rank not in given]
+                given |= dict.fromkeys(dead, "nothing: its process died")
+        for rank, process in enumerate(ranks):
+            given.setdefault(rank, "nothing: it waits for ever")
+            process.kill()
+            process.join()
+    if all(given[rank] == MUST[rank] for rank in given):
+        print("The fault is not there.")
+        return 0
+    as_told = all(given[rank].startswith(IS[rank]) for rank in given)
+    print("The fault is there." if as_told else f"Something else is wrong: it was {IS} when this was written.")
+    return 1 if as_told else 2
+
+
+if __name__ == "__main__":
+    sys.exit(main())
