@@ -62,8 +62,8 @@ def confirm(law: Law, trial: Trial, failure: Failure) -> Failure | None:
             give = "real processes on gloo give" if ranks > 1 else "real process on gloo gives"
             return replace(failure, elsewhere=f"confirmed: {ranks} {give} the same wrong bits.")
         if isinstance(broken, SilentlyWrong):
-            again = how_broken(law, replace(real, limit=CONFIRM_LIMIT), failure.drawn, [])
-            if again is not None and again.result != broken.result:  # a race: values that nobody can repeat
+            twice = how_broken(law, replace(real, limit=CONFIRM_LIMIT), failure.drawn, [])
+            if twice is not None and twice.result != broken.result:  # a race: values that nobody can repeat
                 return replace(failure, elsewhere=f"on gloo: {broken.verdict}, with other values in each run.")
         return replace(failure, elsewhere=f"on gloo: {broken.verdict}. {broken.result}{printed(broken)}")
     if _unmatched(real) and any(error.kind == "mismatch" for error in errors_of(failure.broken.outcome).values()):
