@@ -5,7 +5,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 from hypothesis.errors import UnsatisfiedAssumption
 
@@ -101,6 +101,16 @@ class Run:
         return [report.collectives for report in self.outcome]
 
 
+class SettingAside(Protocol):
+    """The part of a defect in a search: it raises SetAside for programs and failures that are not to count."""
+
+    def __call__(self, drawn: Any) -> None:
+        """Raise SetAside if a program is not to run."""
+
+    def excuse(self, trial: "Trial", broken: LawBroken) -> None:
+        """Raise SetAside if a failure is not to count."""
+
+
 @dataclass
 class Trial:
     """One implementation on one world.
@@ -118,7 +128,7 @@ class Trial:
     - ``report``: the folder for scripts of failures; None: the default one.
     - ``runs``: the runs of one example, by implementation and program, which are reused; None: nothing is kept. A law
       may also run another implementation, to compare.
-    - ``aside``: called with each program before it runs; raises SetAside if the program is set aside.
+    - ``aside``: called with each program before it runs, and asked about each failure.
     """
 
     implementation: Implementation
@@ -135,7 +145,7 @@ class Trial:
     world_fault: str = ""
     report: Path | None = None
     runs: "dict[tuple[Implementation, Scenario], tuple[Run, Counter[str]]] | None" = None
-    aside: Callable[[Any], None] | None = None
+    aside: "SettingAside | None" = None
 
     @property
     def claims(self) -> Claims:

@@ -11,9 +11,11 @@ from hypothesis import strategies as st
 from lockstep.properties.claims import Claims
 from lockstep.properties.defects.cause import off
 from lockstep.properties.defects.defect import Defect
+from lockstep.properties.diagnosing.rounding import rounded_to
 from lockstep.properties.law import Law, concerns
 from lockstep.properties.strategies.independent import sample
-from lockstep.properties.trial import SetAside
+from lockstep.properties.trial import SetAside, Trial
+from lockstep.properties.verdict import LawBroken
 
 SAMPLE = 20  # programs from which the number of undrawn ones is estimated
 
@@ -41,6 +43,16 @@ class Aside:
         """Raise SetAside if the drawn program contains a known cause."""
         for defect in self.defects:
             if defect.within(drawn, self.law.number):
+                self.left_out[defect.id] += 1
+                raise SetAside(defect.id)
+
+    def excuse(self, trial: Trial, broken: LawBroken) -> None:
+        """Raise SetAside if a failure is due to a dtype with too few digits that is set aside.
+
+        Values are drawn to fit that dtype, but what a program makes of them need not fit.
+        """
+        for defect in self.defects:
+            if (dtype := defect.causes[0].rounds_to) and rounded_to(trial, broken) == dtype:
                 self.left_out[defect.id] += 1
                 raise SetAside(defect.id)
 

@@ -106,7 +106,10 @@ class _Examination:
             try:
                 if self.trial.aside is not None:
                     self.trial.aside(drawn)
-                self.failures[key] = self._failure(drawn)
+                failure = self._failure(drawn)
+                if failure is not None and self.trial.aside is not None:
+                    self.trial.aside.excuse(self.trial, failure.broken)
+                self.failures[key] = failure
             except SetAside:
                 self.left_out, self.result.examples = self.left_out + 1, examples
                 raise
