@@ -140,7 +140,7 @@ def _filed_defect(row: Mapping[str, Any], filed: Mapping[str, Any], laws: Sequen
     words = {key: filed[key] for key in ("id", "world", "verdict", "cause", "claim", "scenario", "script")}
     report = "\n\n".join(face["report"] for face in filed["faces"])
     known = next((face["known"] for face in filed["faces"] if "known" in face), "")
-    told = {"report": report, "laws": tuple(laws), "needs": tuple(filed["needs"]), "known": known}
+    told: dict[str, Any] = {"report": report, "laws": tuple(laws), "needs": tuple(filed["needs"]), "known": known}
     return Defect(law=law_of(filed), diagnosis=_facts(filed["faces"][0]), **told, **words)
 
 
