@@ -26,11 +26,17 @@ def drawn(lanes: Lanes, width: int, table: bool = True) -> list[str]:
             lines.append(f"{'  sends':{LEFT}}{_line(sends, lanes.end, columns)}".rstrip())
     lines.append(f"{'ms':{LEFT}}{_scale(lanes.end, columns)}")
     used = {doing.kind for lane in lanes.lanes for doing in lane.doings}
-    key = "  ".join(f"{letter} {KINDS[kind]}" for kind, letter in LETTERS.items() if kind in used)
-    lines += ["", *textwrap.wrap(f"{key}  1, 2, ... collectives under way", width), ""]
+    key = [*(f"{letter} {KINDS[kind]}" for kind, letter in LETTERS.items() if kind in used)]
+    lines += ["", *_whole([*key, "1, 2, ... collectives under way"], width), ""]
     lines += [f"{what + ':':14}{value}" for what, value in lanes.facts.items()]
     lines += ["", *textwrap.wrap(lanes.clock, width)]
     return lines + (["", *_table(lanes, width)] if table else [])
+
+
+def _whole(parts: Sequence[str], width: int) -> list[str]:
+    """Parts in lines that are broken only between them."""
+    joined = "  ".join(part.replace(" ", "\xa0") for part in parts)
+    return [line.replace("\xa0", " ") for line in textwrap.wrap(joined, width)]
 
 
 def _line(pieces: Sequence[tuple[float, float, str]], end: float, columns: int) -> str:

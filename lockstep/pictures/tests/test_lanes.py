@@ -21,6 +21,7 @@ def test_a_terminal_shows_every_rank_at_its_own_pace(width: int) -> None:
     for letter, part in zip("FB.", (2, 2, 5), strict=True):
         assert abs(first[11:].count(letter) - part * (width - 11) / 10) < 2  # columns are whole
     assert second.index("O") > first.rindex(".")
+    assert any("1, 2, ... collectives under way" in line for line in lines), "the key is broken between its parts"
     assert sum("DIFFERENT PARAMETERS MEET" in line for line in lines) == 2
     assert any("4.000     9.000" in line and "waits for collective 1" in line for line in lines)
     assert any("2 KiB  backward: the gradient of b is final" in line for line in lines)
