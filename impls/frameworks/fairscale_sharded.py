@@ -19,6 +19,7 @@ with contextlib.suppress(ImportError):  # claims can be read without it
 
 _WRAPPER = "https://fairscale.readthedocs.io/en/latest/api/nn/sharded_ddp.html"
 _OPTIMIZER = "https://fairscale.readthedocs.io/en/latest/api/optim/oss.html"
+_EVALUATES = "https://github.com/facebookresearch/fairscale/pull/587"
 
 
 class FairscaleSharded(nn.Module):
@@ -28,6 +29,7 @@ class FairscaleSharded(nn.Module):
         "accumulation": True,
         "freezing": True,
         "unfreezing": True,
+        "eval_mode": False,
         "buffers": None,
         "adds_to_averages": False,
         "averaging": "multiply by reciprocal then sum",
@@ -41,6 +43,7 @@ class FairscaleSharded(nn.Module):
         "accumulation": f"`no_sync` disables gradient synchronization: {_WRAPPER}",
         "freezing": f"`auto_refresh_trainable` follows `requires_grad`: {_WRAPPER}",
         "unfreezing": f"`auto_refresh_trainable` follows `requires_grad`: {_WRAPPER}",
+        "eval_mode": f"declined: it takes its hooks away in evaluation mode, and nothing is documented: {_EVALUATES}",
         "buffers": f"declined: they are broadcast before each forward, but not inside `no_sync`: {_WRAPPER}",
         "adds_to_averages": f"declined: after backward some ranks have no gradient to add to: {_WRAPPER}",
         "stage": f"it implements gradient sharding, and OSS shards the state: {_WRAPPER}",
@@ -62,8 +65,8 @@ class FairscaleSharded(nn.Module):
     ) -> Any:
         """The optimizer first, then the wrapper."""
         self.optimizer = OSS(torch_groups(groups, self.named), optim=kind, **defaults)
-        options = {"warn_on_trainable_params_changed": False, **self.options}
-        self.wrapped = ShardedDataParallel(self.inner, self.optimizer, **options)
+        # It warns: without `warn_on_trainable_params_changed` it misses what is trained again (docs/findings).
+        self.wrapped = ShardedDataParallel(self.inner, self.optimizer, **self.options)
         return self.optimizer
 
     def forward(self, *inputs: Any, **named: Any) -> Any:

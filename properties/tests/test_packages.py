@@ -1,9 +1,12 @@
 """Loaders and training loops of packages that Lockstep does not need: each keeps its claims, where it is installed."""
 
 import pytest
+from hypothesis import strategies as st
 
+from lockstep.properties import test_models
 from lockstep.properties.catalogue import every_law
-from lockstep.properties.law import concerns
+from lockstep.properties.law import concerns, law_of
+from lockstep.properties.models.scenario import ModelScenario
 from lockstep.properties.searching.search import search
 from lockstep.properties.tests.trials import trial_of
 from lockstep.properties.verdict import SilentlyWrong
@@ -45,3 +48,14 @@ def test_accelerate_divides_a_last_window_as_if_it_were_full(request: pytest.Fix
         if concerns(law, trial.claims):
             broken[law.name] = [type(each.broken) for each in search(law, trial, 30, seed_value=0).failures]
     assert {name: kinds for name, kinds in broken.items() if kinds} == {FIRST: [SilentlyWrong]}
+
+
+@pytest.mark.parametrize("name", ["FairscaleSharded", "FairscaleUnbucketed"])
+def test_fairscale_follows_what_is_trained_again(sim: World, name: str) -> None:
+    """With the options of its adapter; docs/findings has the script of the option with which it does not."""
+    pytest.importorskip("fairscale")
+    trial = trial_of(f"lockstep.impls.frameworks.fairscale_sharded:{name}", sim)
+    law = law_of(test_models.test_replicas_of_a_real_model_stay_bitwise_equal)
+    thawed = st.just(ModelScenario(local=(0, 0), frozen="second", thaws=1))
+    found = search(law, trial, 1, seed_value=0, draws=thawed)
+    assert (found.examples, found.failures) == (1, [])

@@ -8,7 +8,7 @@ Program: Three parameters of one element on two ranks. Gradients of a, b and c a
 times that on rank 1. Rank 0 runs backward from c to a, and rank 1 from a to c.
 
 Why: Each parameter's gradient is reduced to its owner as its hook fires, and the reductions of two ranks are matched
-by the order in which they begin.
+by the order in which they begin. With buckets, as by default, two parameters make both ranks wait for ever.
 
 Documented: no
 
