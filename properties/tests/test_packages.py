@@ -1,7 +1,11 @@
 """Loaders and training loops of packages that Lockstep does not need: each keeps its claims, where it is installed."""
 
-import pytest
+from types import SimpleNamespace
 
+import pytest
+import torch
+
+from lockstep.impls.frameworks import torchft_ddp
 from lockstep.properties.catalogue import every_law
 from lockstep.properties.law import concerns
 from lockstep.properties.searching.search import search
@@ -19,7 +23,7 @@ PACKAGES = {
     "transformers_loop:TrainerTokens": "transformers",
     "transformers_loop:TrainerMicroBatches": "transformers",
 }
-# Not in `tox -e frameworks`: pipegoose, which is installed there, needs an older one.
+# In `tox -e frameworks-transformers` alone: pipegoose, which `tox -e frameworks` installs, needs an older one.
 LEAST = {"transformers": "5"}
 FIRST = "test_a_window_is_one_step_on_the_mean_that_is_claimed"
 
@@ -45,3 +49,12 @@ def test_accelerate_divides_a_last_window_as_if_it_were_full(request: pytest.Fix
         if concerns(law, trial.claims):
             broken[law.name] = [type(each.broken) for each in search(law, trial, 30, seed_value=0).failures]
     assert {name: kinds for name, kinds in broken.items() if kinds} == {FIRST: [SilentlyWrong]}
+
+
+def test_an_error_of_torchfts_all_reduce_ends_the_program(monkeypatch: pytest.MonkeyPatch) -> None:
+    """torchft's own manager keeps it for `should_commit`, and the gradients stay as they are."""
+    pytest.importorskip("torchft")
+    no_group = SimpleNamespace(group=SimpleNamespace(WORLD=None), get_world_size=lambda: 1)
+    monkeypatch.setattr(torchft_ddp, "dist", no_group)
+    with pytest.raises(AttributeError, match="'NoneType' object has no attribute 'allreduce'"):
+        torchft_ddp.manager().allreduce(torch.ones(1))
