@@ -9,6 +9,10 @@ from typing import Any
 import torch
 from torch.utils.data import DataLoader
 
+_CHECKPOINTS = "https://huggingface.co/docs/accelerate/usage_guides/checkpoint"
+_SKIPS = f"`skip_first_batches` goes on in the middle of an epoch: {_CHECKPOINTS}"
+_SAME_SIZE = "https://huggingface.co/docs/accelerate/quicktour"
+
 
 def accelerator(gradient_accumulation_steps: int = 1, **options: Any) -> Any:
     """An `Accelerator` of this process, as if it were the first; the options are those of its loaders."""
@@ -28,7 +32,7 @@ class AccelerateLoader:
     claims: Mapping[str, Any] = {"sampler": True, "resumes": "same ranks"}
     why: Mapping[str, str] = {
         "sampler": "`prepare` gives each process its part of the batches",
-        "resumes": "`skip_first_batches` goes on in the middle of an epoch",
+        "resumes": _SKIPS,
     }
 
     def __init__(self, dataset: Any, batch_size: int, shuffle: bool, seed: int, drop_last: bool) -> None:
@@ -69,12 +73,17 @@ class AccelerateLoader:
 class AccelerateUneven(AccelerateLoader):
     """With `even_batches=False`, which is for ranks that join."""
 
-    claims: Mapping[str, Any] = {"sampler": True, "remainder": "uneven", "resumes": None, "gathers": False}
+    claims: Mapping[str, Any] = {
+        "sampler": True,
+        "remainder": "uneven",
+        "resumes": "same ranks",
+        "gathers": False,
+    }
     why: Mapping[str, str] = {
         "sampler": "`prepare` gives each process its part of the batches",
         "remainder": "`even_batches=False`, which is for ranks that join",
-        "resumes": "not asked: no documentation was read that promises it for this loader",
-        "gathers": "not asked: no documentation was read that promises it for this loader",
+        "resumes": _SKIPS,
+        "gathers": f"declined: `gather_for_metrics` is for tensors of one size on all processes: {_SAME_SIZE}",
     }
 
     def __init__(self, dataset: Any, batch_size: int, shuffle: bool, seed: int) -> None:
@@ -86,10 +95,10 @@ class AccelerateUneven(AccelerateLoader):
 class AccelerateSplit(AccelerateLoader):
     """With `split_batches=True`: a batch of the loader is that of all ranks together."""
 
-    claims: Mapping[str, Any] = {"sampler": True, "resumes": None}
+    claims: Mapping[str, Any] = {"sampler": True, "resumes": "same ranks"}
     why: Mapping[str, str] = {
         "sampler": "`split_batches`: a batch of the loader is that of all ranks together",
-        "resumes": "not asked: no documentation was read that promises it for this loader",
+        "resumes": _SKIPS,
     }
 
     def __init__(self, dataset: Any, batch_size: int, shuffle: bool, seed: int, drop_last: bool) -> None:

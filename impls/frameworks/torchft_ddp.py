@@ -4,6 +4,7 @@ The manager's all-reduce is torchft's own: a sum, and then a division.
 """
 
 import contextlib
+import logging
 from datetime import timedelta
 from typing import Any
 
@@ -26,9 +27,14 @@ def manager() -> Any:
 
         def __init__(self) -> None:
             self._pg, self._timeout = dist.group.WORLD, timedelta(seconds=60)
+            self._logger = logging.getLogger("torchft.manager")
 
         def errored(self) -> None:
-            """No error has been seen."""
+            """No error has been seen: each ends the program."""
+
+        def report_error(self, e: Exception) -> None:
+            """Raise it. torchft's own keeps it for `should_commit`, which no program of ours calls."""
+            raise e
 
         def wait_quorum(self) -> None:
             """The replicas are known."""

@@ -1,9 +1,18 @@
 """Loaders and training loops of packages that Lockstep does not need: each keeps its claims, where it is installed."""
 
+<<<<<<< HEAD
 import pytest
 from hypothesis import strategies as st
 
 from lockstep.properties import test_models
+=======
+from types import SimpleNamespace
+
+import pytest
+import torch
+
+from lockstep.impls.frameworks import torchft_ddp
+>>>>>>> w-frameworks
 from lockstep.properties.catalogue import every_law
 from lockstep.properties.law import concerns, law_of
 from lockstep.properties.models.scenario import ModelScenario
@@ -22,7 +31,7 @@ PACKAGES = {
     "transformers_loop:TrainerTokens": "transformers",
     "transformers_loop:TrainerMicroBatches": "transformers",
 }
-# Not in `tox -e frameworks`: pipegoose, which is installed there, needs an older one.
+# In `tox -e frameworks-transformers` alone: pipegoose, which `tox -e frameworks` installs, needs an older one.
 LEAST = {"transformers": "5"}
 FIRST = "test_a_window_is_one_step_on_the_mean_that_is_claimed"
 
@@ -50,6 +59,7 @@ def test_accelerate_divides_a_last_window_as_if_it_were_full(request: pytest.Fix
     assert {name: kinds for name, kinds in broken.items() if kinds} == {FIRST: [SilentlyWrong]}
 
 
+<<<<<<< HEAD
 @pytest.mark.parametrize("name", ["FairscaleSharded", "FairscaleUnbucketed"])
 def test_fairscale_follows_what_is_trained_again(sim: World, name: str) -> None:
     """With the options of its adapter; docs/findings has the script of the option with which it does not."""
@@ -59,3 +69,12 @@ def test_fairscale_follows_what_is_trained_again(sim: World, name: str) -> None:
     thawed = st.just(ModelScenario(local=(0, 0), frozen="second", thaws=1))
     found = search(law, trial, 1, seed_value=0, draws=thawed)
     assert (found.examples, found.failures) == (1, [])
+=======
+def test_an_error_of_torchfts_all_reduce_ends_the_program(monkeypatch: pytest.MonkeyPatch) -> None:
+    """torchft's own manager keeps it for `should_commit`, and the gradients stay as they are."""
+    pytest.importorskip("torchft")
+    no_group = SimpleNamespace(group=SimpleNamespace(WORLD=None), get_world_size=lambda: 1)
+    monkeypatch.setattr(torchft_ddp, "dist", no_group)
+    with pytest.raises(AttributeError, match="'NoneType' object has no attribute 'allreduce'"):
+        torchft_ddp.manager().allreduce(torch.ones(1))
+>>>>>>> w-frameworks
