@@ -1,7 +1,7 @@
 """Distributed Muon as its author has it: each rank steps whole matrices in turn, and all gather them.
 
-It needs the package muon-optimizer. Steps are held against the package's own Muon for one device. The gradients are
-averaged before, and the claims of Lockstep give it matrices of one shape or of several.
+It needs the package muon-optimizer. Steps are held against the package's own Muon for one device, on gradients that are
+averaged before.
 """
 
 from collections.abc import Iterable, Mapping

@@ -1,6 +1,6 @@
 """FSDP2: `set_requires_all_reduce` mixes the gradients of different parameters
 
-Framework: torch 2.13, fully_shard on a mesh of replicas and shards
+Framework: torch 2.11 to 2.14, fully_shard on a mesh of replicas and shards
 
 Law: P3
 

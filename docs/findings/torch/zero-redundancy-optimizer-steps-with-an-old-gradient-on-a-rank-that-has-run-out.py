@@ -1,6 +1,6 @@
 """ZeroRedundancyOptimizer steps with an old gradient on a rank that has run out
 
-Framework: torch 2.13, Join with DistributedDataParallel and ZeroRedundancyOptimizer
+Framework: torch 2.11 to 2.14, Join with DistributedDataParallel and ZeroRedundancyOptimizer
 
 Law: P12
 
