@@ -1,18 +1,13 @@
 """Loaders and training loops of packages that Lockstep does not need: each keeps its claims, where it is installed."""
 
-<<<<<<< HEAD
-import pytest
-from hypothesis import strategies as st
-
-from lockstep.properties import test_models
-=======
 from types import SimpleNamespace
 
 import pytest
 import torch
+from hypothesis import strategies as st
 
 from lockstep.impls.frameworks import torchft_ddp
->>>>>>> w-frameworks
+from lockstep.properties import test_models
 from lockstep.properties.catalogue import every_law
 from lockstep.properties.law import concerns, law_of
 from lockstep.properties.models.scenario import ModelScenario
@@ -59,7 +54,6 @@ def test_accelerate_divides_a_last_window_as_if_it_were_full(request: pytest.Fix
     assert {name: kinds for name, kinds in broken.items() if kinds} == {FIRST: [SilentlyWrong]}
 
 
-<<<<<<< HEAD
 @pytest.mark.parametrize("name", ["FairscaleSharded", "FairscaleUnbucketed"])
 def test_fairscale_follows_what_is_trained_again(sim: World, name: str) -> None:
     """With the options of its adapter; docs/findings has the script of the option with which it does not."""
@@ -69,7 +63,8 @@ def test_fairscale_follows_what_is_trained_again(sim: World, name: str) -> None:
     thawed = st.just(ModelScenario(local=(0, 0), frozen="second", thaws=1))
     found = search(law, trial, 1, seed_value=0, draws=thawed)
     assert (found.examples, found.failures) == (1, [])
-=======
+
+
 def test_an_error_of_torchfts_all_reduce_ends_the_program(monkeypatch: pytest.MonkeyPatch) -> None:
     """torchft's own manager keeps it for `should_commit`, and the gradients stay as they are."""
     pytest.importorskip("torchft")
@@ -77,4 +72,3 @@ def test_an_error_of_torchfts_all_reduce_ends_the_program(monkeypatch: pytest.Mo
     monkeypatch.setattr(torchft_ddp, "dist", no_group)
     with pytest.raises(AttributeError, match="'NoneType' object has no attribute 'allreduce'"):
         torchft_ddp.manager().allreduce(torch.ones(1))
->>>>>>> w-frameworks
