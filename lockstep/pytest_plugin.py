@@ -419,7 +419,8 @@ def _tell_verdicts(terminalreporter: Any, exitstatus: int, config: pytest.Config
         if record := config.stash[_RECORD]:
             record.keep_summary([*pytest_report_header(config), "", *lines], filed)
     elif of_a_user and stopped:
-        terminalreporter.write_line("The run was stopped before any law had ended.")
+        page_too = ", so that there is no page" if config.getoption("--html") else ""
+        terminalreporter.write_line(f"The run was stopped before any law had ended{page_too}.")
     elif of_a_user and words and exitstatus == pytest.ExitCode.NO_TESTS_COLLECTED:
         terminalreporter.write_line(
             f"No law was held: none with {words!r} in its name is claimed. `lockstep laws` lists the names; without -k "

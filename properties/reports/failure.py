@@ -78,8 +78,10 @@ def also_broken(laws: Sequence[str]) -> str:
     """The end of a report, which names the other laws that its program breaks; empty if there are none."""
     if not laws:
         return ""
-    more = f"; and {len(laws) - ALSO} more" if len(laws) > ALSO else ""
-    return "\n" + "\n".join(entry("Also", f"the same program breaks {'; '.join(laws[:ALSO])}{more}."))
+    told = [f'"{law}"' for law in laws[:ALSO]] + ([f"{len(laws) - ALSO} more"] if len(laws) > ALSO else [])
+    *others, last = told
+    named = f"{', '.join(others)} and {last}" if others else last
+    return "\n" + "\n".join(entry("Also", f"the same program breaks {named}."))
 
 
 def report(law: Law, trial: Trial, diagnosis: Diagnosis) -> str:
@@ -142,8 +144,8 @@ def _events(diagnosis: Diagnosis, scenario: Scenario) -> Iterator[str]:
     for begin, length, times in repeats(told):
         for place, (before, (first, *rest)) in enumerate(told[begin : begin + length], begin):
             yield from before
-            yield f"{place:4}  {first}"
-            yield from (" " * 6 + line.replace("backward:", " " * 9) for line in rest)
+            for line in (f"{place:4}  {first}", *(" " * 6 + each.replace("backward:", " " * 9) for each in rest)):
+                yield from wrapped(line, " " * 8)
         if times > 1:
             those = f"events {begin} to {begin + length - 1}" if length > 1 else f"event {begin}"
             yield f"{begin + length * times - 1:4}  up to here: {those}, {times - 1} times more"

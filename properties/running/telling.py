@@ -29,6 +29,7 @@ class Teller:
         def look() -> None:
             while not self._over.wait(LOOKED_FOR):
                 self.look()
+                self._tell_how_far()
 
         self._thread = threading.Thread(target=look, name="lockstep tells", daemon=True)
         self._thread.start()
@@ -49,11 +50,18 @@ class Teller:
         with self._lock:
             self._ended += 1
             self._examples += 0 if filed is None else filed.get("examples", 0)
+        self._tell_how_far()
+
+    def _tell_how_far(self) -> None:
+        with self._lock:
             if (now := time.monotonic()) - self._last >= EVERY:
                 self._last = now
                 self._say(self._far())
 
     def _far(self) -> str:
+        if not self._ended:
+            waits = "processes import torch and your code, or the first laws run"
+            return f"no law has ended yet ({waits}), {time.monotonic() - self._since:.0f} s"
         laws = f"{self._ended} laws" if self.laws is None else f"{self._ended} of {self.laws} laws"
         defects = f"{len(self._told)} defect{'s' * (len(self._told) != 1)}"
         return f"{laws}, {self._examples:,} examples, {defects}, {time.monotonic() - self._since:.0f} s"

@@ -69,7 +69,7 @@ def test_a_failure_of_another_law_is_told_as_that_laws(sim: World) -> None:
     budget = Budget("1", examples=20, others=Others([START, MEAN, WIRE]))
     with pytest.raises(pytest.fail.Exception, match="breaks P1 on the sim world") as failed:
         hold(START, trial, lambda name, value: filed.append((name, value)), budget)
-    assert "the same program breaks P13 gradients travel in their own dtype" in " ".join(str(failed.value).split())
+    assert 'the same program breaks "P13 gradients travel in their own dtype' in " ".join(str(failed.value).split())
     (verdict,) = (value for name, value in filed if name == PROPERTY)
     assert isinstance(verdict, dict)
     assert verdict["law"] == "gradients equal the mean over ranks"
