@@ -16,6 +16,18 @@ _WRAPPER = f"{_API}/generated/mmengine.model.MMSeparateDistributedDataParallel.h
 _DIST = f"{_API}/dist.html"
 
 
+class Outer(nn.Module):
+    """A module whose only submodule is the model: parameters of the outermost module are wrapped by nobody."""
+
+    def __init__(self, model: nn.Module) -> None:
+        super().__init__()
+        self.model = model
+
+    def forward(self, *inputs: Any, **named: Any) -> Any:
+        """The model's."""
+        return self.model(*inputs, **named)
+
+
 class MMSeparate(nn.Module):
     """`MMSeparateDistributedDataParallel`: torch's DDP around each submodule that has trained parameters.
 
@@ -30,8 +42,8 @@ class MMSeparate(nn.Module):
 
     def __init__(self, module: nn.Module) -> None:
         super().__init__()
-        self.module = module
-        self.wrapped = MMSeparateDistributedDataParallel(module)
+        self.module = Outer(module)
+        self.wrapped = MMSeparateDistributedDataParallel(self.module)
 
     def forward(self, *inputs: Any, **named: Any) -> Any:
         """The module's, in which each submodule is wrapped."""

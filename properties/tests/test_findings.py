@@ -16,7 +16,10 @@ ROOT = Path(__file__).parents[3]
 FINDINGS = tuple(findings())
 FRAMEWORKS = sorted({each.path.parent.name for each in FINDINGS})
 COMMON = "# The same in every finding."
-BY_CHANCE = {"a-rank-that-has-run-out-says-at-random-which-parameters-are-used"}  # what memory happens to hold
+BY_CHANCE = {
+    "a-rank-that-has-run-out-says-at-random-which-parameters-are-used",  # what memory happens to hold
+    "ddp-a-delayed-all-reduce-is-not-waited-for",  # which is first, the message or the read
+}
 DISTRIBUTIONS = {"torchft": "torchft-nightly"}  # where a package has another name than its framework
 
 
