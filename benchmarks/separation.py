@@ -23,6 +23,7 @@ import pytest
 
 from lockstep.oracle.program import NAMES, Scenario
 from lockstep.properties.catalogue import every_fault, every_law, every_twin
+from lockstep.properties.claims import Claims
 from lockstep.properties.defects.cause import Cause
 from lockstep.properties.defects.defect import Defect
 from lockstep.properties.defects.needs import has
@@ -31,6 +32,7 @@ from lockstep.properties.law import PLAINEST, Law, sentence
 from lockstep.properties.running.apart import Docket
 from lockstep.properties.running.session import Session
 from lockstep.properties.searching.search import how_broken
+from lockstep.properties.strategies.within import beyond
 from lockstep.properties.trial import Trial
 
 # Each breaks programs of one kind, and leaves the plainest one alone. By the class that they are a few lines over.
@@ -69,7 +71,7 @@ TWINS: Mapping[str, Sequence[str]] = {
     ),
 }
 APART = {"known_fault", "source", "killed_by", "claims", "odd", "__init__"}  # of what faults of one class may all have
-EXAMPLES = 20  # of each law
+EXAMPLES = 60  # of each law
 
 REPORTS = Path(tempfile.gettempdir(), "lockstep-separation")
 
@@ -160,13 +162,23 @@ def _shows_in(one: str, other: str) -> bool:
     mine = [cause for defect in checked((one,)).defects for cause in defect.causes]
     its = [(whole, cause) for whole in checked((other,)).defects for cause in whole.causes]
     return bool(its) and all(
-        any(cause.only == each.only and each.needs <= _contained(whole, cause) for each in mine) for whole, cause in its
+        any(each.only in ("", cause.only) and each.needs <= _contained(whole, cause) for each in mine)
+        for whole, cause in its
     )
 
 
 def _contained(defect: Defect, cause: Cause) -> frozenset[str]:
     """The features in the smallest program of a defect, with what goes without saying."""
     return cause.needs if cause.only else cause.needs | has(eval(defect.faces[0]["scenario"], dict(NAMES)))
+
+
+def is_ruled_out(fault: str, names: Sequence[str]) -> bool:
+    """True if a composition does not claim the programs that show a fault: another fault of it declines a claim."""
+    claims = found(names).claims  # type: ignore[attr-defined]
+    alone = found((fault,)).claims  # type: ignore[attr-defined]
+    declined = {name for name, value in claims.items() if not value and alone.get(name)}
+    shown = [eval(face["scenario"], dict(NAMES)) for each in checked((fault,)).defects for face in each.faces]
+    return bool(declined) and all(beyond(Claims(**claims), scenario) for scenario in shown)
 
 
 def is_of(defect: Defect, fault: str) -> bool:
@@ -207,7 +219,7 @@ def main() -> None:
     asked = parser.parse_args()
     planted = separated = invented = doubled = 0
     for names in compositions_of(asked.compositions, asked.seed, alike):
-        faults = [name for name in names if not is_twin(name)]
+        faults = [name for name in names if not is_twin(name) and not is_ruled_out(name, names)]
         result = checked(names, asked.examples)
         whose = {defect.id: [name for name in faults if is_of(defect, name)] for defect in result.defects}
         told = {name for several in whose.values() for name in several}

@@ -15,7 +15,7 @@ for defect in checked(("accumulation:NoSyncIsNotExceptionSafe", "start:FrozenNot
 ONE = """
 from lockstep.benchmarks.separation import checked
 
-for defect in checked(("binding:DropsWhatIsTrainedAgain",)).defects:
+for defect in checked(("binding:DropsWhatIsTrainedAgain",), 20).defects:
     print(defect.id, defect.words())
 """
 
