@@ -23,7 +23,7 @@ documentation promises. `lockstep conformance` runs the rows that are not there 
 `lockstep conformance diff` compares two such folders. `docs/conformance/results` has the results of each row as data.
 
 Few programs were drawn for each law, so "holds" is weak evidence. A defect that is known has a script that shows it
-without Lockstep. The others have no such script yet. They have not been examined, and may be faults of the adapter.
+without Lockstep. Any other has not been examined yet, and may be a fault of the adapter.
 
 A cell is a family of [laws](../laws/index.md):
 
