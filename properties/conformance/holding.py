@@ -91,12 +91,16 @@ def hold_all(rows: Sequence[Row], folder: Path, examples: int, seed: int, say: C
 
 def _filed(defect: Defect) -> Defect:
     """A defect without its script, which is written again by running the row."""
-    return replace(defect, script="", report=portable(defect.report))
+    where = tuple(map(_without_folders, defect.diagnosis.where))
+    return replace(defect, script="", report=portable(defect.report), diagnosis=replace(defect.diagnosis, where=where))
 
 
 def portable(report: str) -> str:
     """A report without the command of its script, which is not kept, and without folders of this machine."""
-    text = re.sub(r"^See it:.*\n(?: {11}.*\n)*", "", report, flags=re.MULTILINE)
+    return _without_folders(re.sub(r"^See it:.*\n(?: {11}.*\n)*", "", report, flags=re.MULTILINE))
+
+
+def _without_folders(text: str) -> str:
     for folder in (sysconfig.get_path("purelib"), sysconfig.get_path("stdlib"), HOME):
         text = text.replace(f"{folder}{os.sep}", "")
     return text
