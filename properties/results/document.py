@@ -81,7 +81,11 @@ class LawEnd:
 
 @dataclass(frozen=True)
 class Target:
-    """A class or function under test, by the ``name`` that the run was given. ``defects``: the plainest first."""
+    """A class or function under test, by the ``name`` that the run was given.
+
+    - ``defects``: the plainest first.
+    - ``laws``: the result of each law on each world.
+    """
 
     name: str
     defects: tuple[Defect, ...] = ()
