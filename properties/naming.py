@@ -95,7 +95,7 @@ def _ranks(ranks: Sequence[int]) -> str:
         return f"rank {last}"
     if len(others) > 1 and last - others[0] == len(others):
         return f"ranks {others[0]} to {last}"
-    return f"ranks {', '.join(map(str, others))} and {last}"
+    return f"ranks {enumerated([*map(str, ranks)])}"
 
 
 def _options(scenario: Scenario) -> list[str]:
@@ -163,3 +163,9 @@ def settings_words(values: Hyperparameters) -> list[str]:
         if value is not None
     ]
     return [", ".join(given)] if given else []
+
+
+def enumerated(words: Sequence[str]) -> str:
+    """At least one word in a sentence: "A", "A and B", "A, B and C"."""
+    *others, last = words
+    return f"{', '.join(others)} and {last}" if others else last

@@ -19,6 +19,7 @@ from lockstep.properties.judging.memory import WEIGHED, WEIGHING
 from lockstep.properties.judging.traffic import cost_of, elements, passed, reductions
 from lockstep.properties.judging.wire import on_the_wire
 from lockstep.properties.law import law
+from lockstep.properties.naming import enumerated
 from lockstep.properties.strategies.variants import without_local
 from lockstep.properties.trial import SENT, Run, Trial
 from lockstep.properties.verdict import SilentlyWrong, Wasteful
@@ -365,7 +366,7 @@ def test_what_is_held_does_not_grow_from_step_to_step(trial: Trial, scenario: Sc
         run = trial.run(scenario, function=WEIGHING, collects=True)
         for rank, held in growing(run).items():
             words = f"What is held grows: after steps {LEARNS + 1} to {len(held)}, all alike, rank {rank} holds"
-            raise run.broken(Wasteful, f"{words} {in_turn(held[LEARNS:])} bytes.")
+            raise run.broken(Wasteful, f"{words} {enumerated([*map(str, held[LEARNS:])])} bytes.")
 
 
 def growing(run: Run) -> dict[int, list[int]]:
@@ -379,9 +380,3 @@ def growing(run: Run) -> dict[int, list[int]]:
         return all(max(one) < max(two) and min(one) < min(two) for one, two in pairwise(pieces))
 
     return {rank: each for rank, each in held.items() if grows(each)}
-
-
-def in_turn(numbers: list[int]) -> str:
-    """Numbers in words: "1, 2 and 3"."""
-    *most, last = map(str, numbers)
-    return f"{', '.join(most)} and {last}"

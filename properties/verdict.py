@@ -51,6 +51,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from lockstep.properties.difference import Difference
+from lockstep.properties.naming import enumerated
 from lockstep.worlds.contract import Outcome
 
 HOLDS, REFUSES, SHOWS_NOTHING, NOT_RUNNABLE = "holds", "refuses", "shows nothing", "not runnable here"
@@ -67,8 +68,7 @@ ERROR_IN_LOCKSTEP = "not judged: error in Lockstep"
 
 def listed(ids: Iterable[str]) -> str:
     """The ids of defects, in order: "D1", "D1 and D2", "D1, D2 and D10"."""
-    *others, last = sorted(ids, key=lambda each: int(each[1:]))
-    return f"{', '.join(others)} and {last}" if others else last
+    return enumerated(sorted(ids, key=lambda each: int(each[1:])))
 
 
 @dataclass(eq=False)  # exceptions compare by identity

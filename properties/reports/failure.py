@@ -15,7 +15,7 @@ from lockstep.properties.events import event_words
 from lockstep.properties.exercise import Exercise
 from lockstep.properties.failure_place import place_of
 from lockstep.properties.law import Law, sentence
-from lockstep.properties.naming import model_words
+from lockstep.properties.naming import enumerated, model_words
 from lockstep.properties.reports import notes, otherwise, real_models
 from lockstep.properties.reports.facts import facts, shows_broadcasts
 from lockstep.properties.reports.missing import missing
@@ -79,9 +79,7 @@ def also_broken(laws: Sequence[str]) -> str:
     if not laws:
         return ""
     told = [f'"{law}"' for law in laws[:ALSO]] + ([f"{len(laws) - ALSO} more"] if len(laws) > ALSO else [])
-    *others, last = told
-    named = f"{', '.join(others)} and {last}" if others else last
-    return "\n" + "\n".join(entry("Also", f"the same program breaks {named}."))
+    return "\n" + "\n".join(entry("Also", f"the same program breaks {enumerated(told)}."))
 
 
 def report(law: Law, trial: Trial, diagnosis: Diagnosis) -> str:

@@ -62,7 +62,9 @@ class Teller:
         if not self._ended:
             waits = "processes import torch and your code, or the first laws run"
             return f"no law has ended yet ({waits}), {time.monotonic() - self._since:.0f} s"
-        laws = f"{self._ended} laws" if self.laws is None else f"{self._ended} of {self.laws} laws"
+        laws = (
+            f"{self._ended} law{'s' * (self._ended > 1)}" if self.laws is None else f"{self._ended} of {self.laws} laws"
+        )
         defects = f"{len(self._told)} defect{'s' * (len(self._told) != 1)}"
         return f"{laws}, {self._examples:,} examples, {defects}, {time.monotonic() - self._since:.0f} s"
 

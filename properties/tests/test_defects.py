@@ -2,6 +2,8 @@
 
 import contextlib
 import re
+import time
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -21,13 +23,19 @@ from lockstep.properties.defects.ledger import Ledger
 from lockstep.properties.defects.needs import needs
 from lockstep.properties.law import law_of
 from lockstep.properties.models.scenario import ModelScenario
-from lockstep.properties.reports.matrix import totals
+from lockstep.properties.reports.matrix import together, totals
 from lockstep.properties.reports.overview import as_told, overview
+from lockstep.properties.running import telling
 from lockstep.properties.running.apart import Docket
 from lockstep.properties.running.judging import PLAINEST
 from lockstep.properties.running.session import Session
+from lockstep.properties.searching.search import search
 from lockstep.properties.tests.four_defects import FourDefects
 from lockstep.properties.tests.test_bad_input import ROOT, run_pytest
+from lockstep.properties.tests.trials import trial_of
+from lockstep.properties.trial import SetAside
+from lockstep.properties.verdict import listed
+from lockstep.worlds.contract import World
 
 MEAN = law_of(test_mean.test_gradients_equal_the_mean_over_ranks)
 MORE = (
@@ -111,6 +119,19 @@ def test_rounding_is_one_cause_and_numbers_that_fit_are_drawn_on() -> None:
     aside(PLAIN)
     aside.count_undrawn(Claims(), 7)
     assert aside.left_out == {"D1": 7}
+
+
+def test_a_failure_of_the_rounding_that_is_set_aside_does_not_count_and_another_one_does(sim: World) -> None:
+    aside = Aside([defect(1, of_rounding("bfloat16"))], MEAN, Claims())
+    narrow = trial_of("lockstep.impls.faults.precision:ReducesInBfloat16", sim)
+    (failure,) = search(MEAN, narrow, 20, seed_value=0, shrink=False).failures
+    with pytest.raises(SetAside):
+        aside.excuse(narrow, failure.broken)
+    assert aside.left_out == {"D1": 1}
+    wrong = trial_of("lockstep.impls.faults.mean:NeverDivides", sim)
+    (failure,) = search(MEAN, wrong, 20, seed_value=0, shrink=False).failures
+    aside.excuse(wrong, failure.broken)
+    assert aside.left_out == {"D1": 1}
 
 
 def test_what_is_trained_again_was_frozen_before() -> None:
@@ -240,6 +261,38 @@ def test_the_law_that_a_defect_breaks_is_told_as_broken_whatever_law_met_it_firs
     drew_none = filed("P1", "mean", "holds")
     assert as_told([drew_none], known)[0]["verdict"] == "broken by D1"
     assert as_told([{**drew_none, "world": "gloo"}], known)[0]["verdict"] == "holds"
+
+
+def test_laws_that_differ_in_their_defects_alone_are_counted_together() -> None:
+    verdicts = {"holds": 3, "holds apart from D2": 2, "holds apart from D10 and D2": 4, "broken by D1": 1}
+    verdicts |= {"cannot be judged": 2, "cannot be judged: D1 breaks every program that it needs": 1, "refuses": 2}
+    assert together(Counter(verdicts)) == {
+        "holds": 3,
+        "holds apart from D2 and D10": 6,
+        "broken by D1": 1,
+        "cannot be judged": 3,
+        "refuses": 2,
+    }
+    alone = Counter({"cannot be judged: D1 breaks the plainest program": 2})
+    assert together(alone) == alone
+    assert listed({"D10", "D2", "D1"}) == "D1, D2 and D10"
+
+
+def test_a_run_that_has_ended_no_law_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(telling, "EVERY", 0.0)
+    lines: list[str] = []
+    teller = telling.Teller(Ledger(), lines.append)
+    teller.watch()
+    try:
+        for _ in range(200):
+            if lines:
+                break
+            time.sleep(0.05)
+    finally:
+        teller.close()
+    assert lines[0].startswith("no law has ended yet")
+    teller.ended({"examples": 7})
+    assert lines[-1].startswith("1 law, 7 examples, 0 defects")
 
 
 def test_the_total_is_the_sum_of_the_numbers_behind_the_laws() -> None:
